@@ -1,0 +1,58 @@
+# Everything here needs only make and Python >= 3.10: `.venv` is made when it is missing, and brought
+# up to date when pyproject.toml changes. pip keeps what already satisfies it, so torch is never replaced.
+
+PYTHON ?= $(firstword $(foreach p,python3 python3.14 python3.13 python3.12 python3.11 python3.10 python,\
+	$(shell $(p) -c 'import sys; sys.version_info >= (3, 10) and print("$(p)")' 2>/dev/null)))
+BIN := .venv/bin
+JOBS ?= 2
+ARGS ?=
+
+# One thread a process: the tests run in JOBS processes, and one thread repeats bit for bit.
+export OMP_NUM_THREADS ?= 1
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint format types check-python
+
+help:  ## show this list
+	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | column -t -s '|' 2>/dev/null \
+		|| sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  make \1: \2/p' $(MAKEFILE_LIST)
+
+demo: .venv/.installed  ## learn a graph for Wine and compare it with the fixed one (under a minute)
+	$(BIN)/edgewise demo $(ARGS)
+
+test: .venv/.installed-dev  ## lint, type-check, tests and doctests (JOBS=2 processes, ARGS for pytest)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/python -m pytest -n $(JOBS) $(ARGS)
+
+lint: .venv/.installed-dev  ## ruff only
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+format: .venv/.installed-dev  ## let ruff mend and format the code
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+types: .venv/.installed-dev  ## mypy only
+	$(BIN)/mypy
+
+# Not a file target of its own, so that an existing .venv, whoever made it, is used.
+check-python:
+	@test -x $(BIN)/python || test -n "$(PYTHON)" || { \
+		echo "Edgewise needs Python >= 3.10, and none was found. Install it, or say which: make PYTHON=..."; \
+		exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv || { \
+		echo "$(PYTHON) could not make a virtual environment (on Debian: apt install python3-venv)"; \
+		exit 1; }
+	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(BIN)/python -m ensurepip
+
+.venv/.installed: pyproject.toml | check-python
+	@echo "Installing Edgewise and what it needs into .venv; the first time takes some minutes."
+	$(BIN)/python -m pip install --quiet --editable .
+	@touch $@
+
+.venv/.installed-dev: pyproject.toml | check-python
+	@echo "Installing Edgewise and what it needs into .venv; the first time takes some minutes."
+	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	@touch $@ .venv/.installed

@@ -1,0 +1,5 @@
+"""Edgewise learns a sparse, discrete graph together with the graph neural network that uses it."""
+
+from __future__ import annotations
+
+__version__ = "0.1.0.dev0"
