@@ -145,7 +145,7 @@ def random_pairs(
     --------
     >>> import numpy as np
     >>> from edgewise.graph.construct import random_pairs
-    >>> random_pairs(100, n_pairs=250, rng=np.random.default_rng(0)).count
+    >>> random_pairs(100, n_pairs=250, rng=np.random.default_rng(0)).n_pairs
     250
     """
     if n_nodes < 0:
@@ -195,19 +195,19 @@ def rbf_similarities(features: Any, gamma: float | None = None) -> NDArray[Any]:
 
 
 def keep_pairs(pairs: Pairs, share: float, rng: np.random.Generator) -> Pairs:
-    """Keep exactly ``round(share * pairs.count)`` pairs, drawn without replacement.
+    """Keep exactly ``round(share * pairs.n_pairs)`` pairs, drawn without replacement.
 
     Examples
     --------
     >>> import numpy as np
     >>> from edgewise.graph.construct import keep_pairs, random_pairs
     >>> rng = np.random.default_rng(0)
-    >>> keep_pairs(random_pairs(50, n_pairs=100, rng=rng), 0.25, rng).count
+    >>> keep_pairs(random_pairs(50, n_pairs=100, rng=rng), 0.25, rng).n_pairs
     25
     """
     if not 0 <= share <= 1:
         raise ValueError(f"share={share} must lie between 0 (keep nothing) and 1 (keep all).")
-    kept = np.sort(rng.choice(pairs.count, size=round(share * pairs.count), replace=False))
+    kept = np.sort(rng.choice(pairs.n_pairs, size=round(share * pairs.n_pairs), replace=False))
     return Pairs(pairs.rows[kept], pairs.cols[kept])
 
 
@@ -223,10 +223,10 @@ def add_random_pairs(pairs: Pairs, n_nodes: int, n_added: int, rng: np.random.Ge
     >>> add_random_pairs(path, 3, 1, np.random.default_rng(0))  # the only one that is missing
     Pairs(rows=array([0, 0, 1]), cols=array([1, 2, 2]))
     """
-    n_absent = _n_possible(n_nodes) - pairs.count
+    n_absent = _n_possible(n_nodes) - pairs.n_pairs
     if not 0 <= n_added <= n_absent:
         raise ValueError(
-            f"cannot add {n_added} pairs: {n_nodes} nodes that hold {pairs.count} pairs have "
+            f"cannot add {n_added} pairs: {n_nodes} nodes that hold {pairs.n_pairs} pairs have "
             f"room for 0 to {n_absent} more."
         )
     # Pairs are numbered row by row; row i starts at first[i]. The r-th absent number is r plus
@@ -234,7 +234,7 @@ def add_random_pairs(pairs: Pairs, n_nodes: int, n_added: int, rng: np.random.Ge
     first = np.concatenate([[0], np.cumsum(np.arange(n_nodes - 1, -1, -1, dtype=np.int64))])
     present = first[pairs.rows] + pairs.cols - pairs.rows - 1
     ranks = _draw_distinct(n_absent, n_added, rng)
-    added = ranks + np.searchsorted(present - np.arange(pairs.count), ranks, side="right")
+    added = ranks + np.searchsorted(present - np.arange(pairs.n_pairs), ranks, side="right")
     number = np.sort(np.concatenate([present, added]))
     rows = np.searchsorted(first, number, side="right") - 1
     return Pairs(rows, number - first[rows] + rows + 1)

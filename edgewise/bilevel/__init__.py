@@ -1,0 +1,1 @@
+"""The bilevel program: differentiable inner dynamics and hypergradients with respect to edges."""

@@ -1,0 +1,178 @@
+"""The hypergradient with respect to the graph, as what it is: a sum of few thin outer products.
+
+A network that meets the graph only in products ``Â H`` has ``dL/dÂ = sum C H'`` over the products,
+C being the cotangent of the product. With ``s`` the diagonal of ``D~^{-1/2}``,
+
+    dL/dA_ij = s_i s_j (sum C H')_ij + r_i,
+    r_i = -1/2 s_i^2 sum_j Â_ij ((sum C H')_ij + (sum C H')_ji),
+
+and the sum in r is ``sum over columns of (Â H) * C + (Â C) * H``: no N x N array anywhere.
+
+A masked loss leaves one side of each product non-zero on few rows only, the labelled nodes or
+their neighbours. That side is stored without its zero rows; which side it is does not matter,
+because a pair's derivative is ``G_ij + G_ji``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from edgewise.graph import kernels
+from edgewise.graph.sampled import Graph, TapeEntry
+
+# Factors on different row sets are applied together, with zero rows, as long as that costs at
+# most this much more arithmetic: one larger product runs better than several small ones.
+MERGE_SLACK = 1.25
+
+
+@dataclass(frozen=True)
+class Factors:
+    """``left right'`` where `left` holds the given (sorted) rows only, the others being zero."""
+
+    rows: NDArray[np.int64]
+    left: Tensor  # (len(rows), rank)
+    right: Tensor  # (n_nodes, rank)
+
+    @property
+    def cost(self) -> int:
+        return len(self.rows) * self.left.shape[1]
+
+
+class LowRank:
+    """The derivative of a loss with respect to the adjacency of an undirected graph.
+
+    The derivative for the pair {i, j} is ``G_ij + G_ji`` with ``G = sum left right' + r 1'``.
+
+    Attributes
+    ----------
+    factors : tuple of Factors
+    shift : ndarray, shape (n_nodes,); the vector r
+    """
+
+    def __init__(self, factors: Sequence[Factors], shift: NDArray[Any]) -> None:
+        self.factors = tuple(factors)
+        self.shift = shift
+
+    @property
+    def n_nodes(self) -> int:
+        return len(self.shift)
+
+    @property
+    def rank(self) -> int:
+        """Number of outer products (without that of `shift`)."""
+        return sum(factor.left.shape[1] for factor in self.factors)
+
+    @classmethod
+    def from_tape(cls, graph: Graph, tape: Sequence[TapeEntry]) -> LowRank:
+        """The derivative that the products recorded on one graph add up to."""
+        scale = graph.scale[:, None]
+        moment = torch.zeros_like(graph.scale)
+        by_rows: dict[bytes, list[tuple[NDArray[np.int64], Tensor, Tensor]]] = {}
+        for cotangent, dense in tape:
+            moment += ((graph.operator @ dense) * cotangent).sum(dim=1)
+            moment += ((graph.operator @ cotangent) * dense).sum(dim=1)
+            entry = _sparser_side_first((scale * cotangent).cpu(), (scale * dense).cpu())
+            by_rows.setdefault(entry[0].tobytes(), []).append(entry)
+        factors = [
+            Factors(
+                group[0][0],
+                torch.cat([left for _, left, _ in group], dim=1),
+                torch.cat([right for _, _, right in group], dim=1),
+            )
+            for group in by_rows.values()
+            if len(group[0][0])
+        ]
+        shift = -0.5 * graph.scale.square() * moment
+        return cls(factors, shift.cpu().numpy())
+
+    @classmethod
+    def total(cls, parts: Sequence[LowRank]) -> LowRank:
+        """The sum of several derivatives, with factors on similar rows stacked side by side."""
+        shift = np.sum([part.shift for part in parts], axis=0)
+        stacks: list[_Stack] = []
+        for factor in sorted(
+            (factor for part in parts for factor in part.factors), key=lambda f: len(f.rows)
+        ):
+            for stack in stacks:
+                if stack.admits(factor):
+                    stack.add(factor)
+                    break
+            else:
+                stacks.append(_Stack(factor))
+        return cls([stack.merged() for stack in stacks], shift)
+
+    def band(self, start: int, stop: int) -> NDArray[Any]:
+        """``sum left right'`` symmetrised, without the shift: rows start..stop-1, columns start..
+
+        The derivative at the pair {i, j} is ``band[i - start, j - start] + shift[i] + shift[j]``.
+        """
+        band = np.zeros((stop - start, self.n_nodes - start), self.shift.dtype)
+        for factor in self.factors:
+            lo, hi = np.searchsorted(factor.rows, [start, stop])
+            if hi > lo:
+                own = factor.left[lo:hi] @ factor.right[start:].T
+                kernels.add_rows(band, factor.rows[lo:hi] - start, own.numpy())
+            if len(factor.rows) > lo:
+                mirrored = factor.right[start:stop] @ factor.left[lo:].T
+                kernels.add_columns(band, factor.rows[lo:] - start, mirrored.numpy())
+        return band
+
+    def at_pairs(self, rows: NDArray[np.int64], cols: NDArray[np.int64]) -> NDArray[Any]:
+        """The derivative at the pairs {rows[e], cols[e]}."""
+        values: NDArray[Any] = self.shift[rows] + self.shift[cols]
+        for factor in self.factors:
+            position = np.full(self.n_nodes, -1)
+            position[factor.rows] = np.arange(len(factor.rows))
+            kernels.add_at_pairs(
+                values, rows, cols, position, factor.left.numpy(), factor.right.numpy()
+            )
+        return values
+
+
+def _sparser_side_first(left: Tensor, right: Tensor) -> tuple[NDArray[np.int64], Tensor, Tensor]:
+    """Rows on which the sparser of the two is not zero, those rows of it, and the other one."""
+    left_rows = kernels.nonzero_rows(left.numpy())
+    right_rows = kernels.nonzero_rows(right.numpy())
+    if len(right_rows) < len(left_rows):
+        return right_rows, right[torch.from_numpy(right_rows)], left
+    return left_rows, left[torch.from_numpy(left_rows)], right
+
+
+class _Stack:
+    """Factors that will be stored on the union of their rows."""
+
+    def __init__(self, factor: Factors) -> None:
+        self._factors = [factor]
+        self._rows = factor.rows
+        self._cost = factor.cost
+        self._rank = factor.left.shape[1]
+
+    def admits(self, factor: Factors) -> bool:
+        union = len(np.union1d(self._rows, factor.rows))
+        together = union * (self._rank + factor.left.shape[1])
+        return together <= MERGE_SLACK * (self._cost + factor.cost)
+
+    def add(self, factor: Factors) -> None:
+        self._factors.append(factor)
+        self._rows = np.union1d(self._rows, factor.rows)
+        self._cost += factor.cost
+        self._rank += factor.left.shape[1]
+
+    def merged(self) -> Factors:
+        if len(self._factors) == 1:
+            return self._factors[0]
+        left = self._factors[0].left.new_zeros(len(self._rows), self._rank)
+        column = 0
+        for factor in self._factors:
+            width = factor.left.shape[1]
+            at = torch.from_numpy(np.searchsorted(self._rows, factor.rows))
+            left[at, column : column + width] = factor.left
+            column += width
+        return Factors(self._rows, left, torch.cat([f.right for f in self._factors], dim=1))

@@ -1,0 +1,1 @@
+"""Graphs: pairs, their construction, their distribution, and sampled graphs to multiply by."""

@@ -1,0 +1,206 @@
+"""The outer variable: a probability for every edge of a graph that nobody has seen."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+
+from edgewise.graph import kernels
+from edgewise.graph.pairs import Pairs
+from edgewise.graph.sampled import Graph
+from edgewise.graph.sampling import BernoulliSampler
+
+# Variables to a block of the sampler: few blocks to search, few variables to scan in one.
+BLOCK = 64
+# Entries of the gradient that are held at a time: 1 MB in float32, so that what the matrix product
+# writes is still in the cache when the update reads it.
+BAND_ENTRIES = 2**18
+
+
+class EdgeGradient(Protocol):
+    """Derivative of a loss by the adjacency of an undirected graph (`edgewise.bilevel.LowRank`)."""
+
+    shift: NDArray[Any]
+
+    def band(self, start: int, stop: int) -> NDArray[Any]: ...
+
+    def at_pairs(self, rows: NDArray[np.int64], cols: NDArray[np.int64]) -> NDArray[Any]: ...
+
+
+class EdgeDistribution(ABC):
+    """Independent edges between `n_nodes` nodes, each pair with a probability of its own.
+
+    Attributes
+    ----------
+    n_nodes : int
+    dtype : torch.dtype
+        Of the probabilities, and of the graphs drawn.
+    device : torch.device
+        Where drawn graphs live. The probabilities themselves stay in the memory of the host.
+    """
+
+    n_nodes: int
+    dtype: torch.dtype
+    device: torch.device
+
+    @abstractmethod
+    def sample(self, rng: np.random.Generator) -> Pairs:
+        """The edges of one graph."""
+
+    @abstractmethod
+    def expected_edges(self) -> float:
+        """Expected number of (undirected) edges."""
+
+    @abstractmethod
+    def probability(self, rows: ArrayLike, cols: ArrayLike) -> NDArray[Any]:
+        """Probabilities of the edges {rows[e], cols[e]}; a node is no neighbour of itself."""
+
+    @abstractmethod
+    def descend(self, gradient: EdgeGradient, rate: float) -> None:
+        """One step of projected gradient descent."""
+
+    @abstractmethod
+    def above(self, threshold: float) -> tuple[Pairs, NDArray[Any]]:
+        """The pairs whose probability is greater than `threshold`, and their probabilities."""
+
+    @abstractmethod
+    def copy(self) -> EdgeDistribution:
+        """A copy that later steps leave alone."""
+
+    def draw(self, rng: np.random.Generator) -> Graph:
+        """One sampled graph, ready to multiply by."""
+        return Graph.from_pairs(
+            self.sample(rng), self.n_nodes, dtype=self.dtype, device=self.device
+        )
+
+    def top_edges(self, count: int) -> tuple[Pairs, NDArray[Any]]:
+        """The `count` most probable edges, by falling probability, and their probabilities."""
+        pairs, probability = self.above(0.0)
+        order = np.argsort(-probability, kind="stable")[:count]
+        return Pairs(pairs.rows[order], pairs.cols[order]), probability[order]
+
+    def to_scipy(self, threshold: float = 0.0) -> Any:
+        """Symmetric SciPy CSR array of the probabilities above `threshold`."""
+        from scipy.sparse import coo_array
+
+        (rows, cols), probability = self.above(threshold)
+        both = (np.concatenate([rows, cols]), np.concatenate([cols, rows]))
+        shape = (self.n_nodes, self.n_nodes)
+        return coo_array((np.concatenate([probability] * 2), both), shape=shape).tocsr()
+
+    def to_networkx(self, threshold: float = 0.0) -> Any:
+        """NetworkX graph of all nodes, with the ``probability`` of each edge above `threshold`."""
+        import networkx
+
+        pairs, probability = self.above(threshold)
+        graph: networkx.Graph[int] = networkx.Graph()
+        graph.add_nodes_from(range(self.n_nodes))
+        graph.add_weighted_edges_from(
+            zip(pairs.rows.tolist(), pairs.cols.tolist(), probability.tolist(), strict=True),
+            weight="probability",
+        )
+        return graph
+
+    def to_pandas(self, threshold: float = 0.0) -> Any:
+        """Frame with columns ``source``, ``target``, ``probability``, by falling probability."""
+        import pandas as pd
+
+        (rows, cols), probability = self.above(threshold)
+        frame = pd.DataFrame({"source": rows, "target": cols, "probability": probability})
+        return frame.sort_values("probability", ascending=False, kind="stable", ignore_index=True)
+
+
+class DenseEdges(EdgeDistribution):
+    """A free probability for every pair of nodes: N (N - 1) / 2 numbers.
+
+    Parameters
+    ----------
+    n_nodes : int
+    pairs : Pairs
+        The initial graph: these edges are certain, all others impossible.
+    dtype : torch.dtype, default=torch.float32
+    device : str, default="cpu"
+
+    Examples
+    --------
+    >>> edges = DenseEdges(4, Pairs.fold([0, 2], [1, 3], n_nodes=4))
+    >>> edges.expected_edges()
+    2.0
+    >>> edges.probability([0, 0], [1, 2])
+    array([1., 0.], dtype=float32)
+    """
+
+    def __init__(
+        self,
+        n_nodes: int,
+        pairs: Pairs,
+        *,
+        dtype: torch.dtype = torch.float32,
+        device: str | torch.device = "cpu",
+    ) -> None:
+        self.n_nodes = n_nodes
+        self.dtype = dtype
+        self.device = torch.device(device)
+        # Row i of the strict upper triangle lies at _offsets[i].._offsets[i + 1], and consists of
+        # whole blocks, so that a row can be updated and summed up again on its own.
+        lengths = np.arange(n_nodes - 1, -1, -1, dtype=np.int64)
+        self._offsets = np.concatenate([[0], np.cumsum(lengths)])
+        self._row_blocks = np.concatenate([[0], np.cumsum(-(-lengths // BLOCK))])
+        block_rows = np.repeat(np.arange(n_nodes), np.diff(self._row_blocks))
+        within = np.arange(self._row_blocks[-1]) - self._row_blocks[block_rows]
+        starts = self._offsets[block_rows] + BLOCK * within
+        self._bounds = np.append(starts, self._offsets[-1])
+        real = np.float64 if dtype == torch.float64 else np.float32
+        self._theta = np.zeros(self._offsets[-1], real)
+        self._theta[self._position(pairs.rows, pairs.cols)] = 1.0
+        self._sampler = BernoulliSampler(self._theta, self._bounds)
+
+    def _position(self, rows: NDArray[np.int64], cols: NDArray[np.int64]) -> NDArray[np.int64]:
+        return self._offsets[rows] + cols - rows - 1
+
+    def _pairs(self, positions: NDArray[np.int64]) -> Pairs:
+        return Pairs(*kernels.unpack(positions, self._offsets))
+
+    def sample(self, rng: np.random.Generator) -> Pairs:
+        return self._pairs(self._sampler.draw(rng))
+
+    def expected_edges(self) -> float:
+        return self._sampler.expected()
+
+    def probability(self, rows: ArrayLike, cols: ArrayLike) -> NDArray[Any]:
+        first, second = np.asarray(rows, np.int64), np.asarray(cols, np.int64)
+        low, high = np.minimum(first, second), np.maximum(first, second)
+        proper = low != high
+        values = np.zeros(proper.shape, self._theta.dtype)
+        values[proper] = self._theta[self._position(low[proper], high[proper])]
+        return values
+
+    def descend(self, gradient: EdgeGradient, rate: float) -> None:
+        n_rows = max(1, BAND_ENTRIES // max(1, self.n_nodes))
+        for start in range(0, self.n_nodes, n_rows):
+            stop = min(start + n_rows, self.n_nodes)
+            kernels.descend_rows(
+                self._theta,
+                self._offsets,
+                start,
+                gradient.band(start, stop),
+                gradient.shift,
+                rate,
+            )
+            self._sampler.sum_blocks(self._row_blocks[start], self._row_blocks[stop])
+        self._sampler.index()
+
+    def above(self, threshold: float) -> tuple[Pairs, NDArray[Any]]:
+        positions = np.flatnonzero(self._theta > threshold)
+        return self._pairs(positions), self._theta[positions]
+
+    def copy(self) -> DenseEdges:
+        twin = object.__new__(DenseEdges)
+        twin.__dict__.update(self.__dict__)
+        twin._theta = self._theta.copy()
+        twin._sampler = BernoulliSampler(twin._theta, self._bounds)
+        return twin

@@ -1,0 +1,236 @@
+"""The few loops that neither PyTorch nor NumPy can express: compiled by Numba, free of any policy.
+
+Every kernel works on plain arrays, keeps no state, and draws no random numbers: what randomness it
+needs comes in as an array, so that one `numpy.random.Generator` governs a run.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+# Sums over a block may be reordered (that is what lets them use vector registers); nothing else is
+# relaxed: NaN and infinities keep their meaning.
+_REORDER = {"reassoc", "contract", "nsz"}
+
+
+@njit(cache=True, fastmath=_REORDER)
+def block_masses(
+    values: NDArray[Any],
+    bounds: NDArray[np.int64],
+    first: int,
+    last: int,
+    mass: NDArray[np.float64],
+    likely: NDArray[np.int32],
+) -> None:
+    """For blocks first..last-1: the sum of the values up to 1/2 and the number of those above."""
+    for block in range(first, last):
+        total = 0.0
+        count = 0
+        for e in range(bounds[block], bounds[block + 1]):
+            value = np.float64(values[e])
+            total += value if value <= 0.5 else 0.0
+            count += 1 if value > 0.5 else 0
+        mass[block] = total
+        likely[block] = count
+
+
+@njit(cache=True)
+def collect_likely(
+    values: NDArray[Any], bounds: NDArray[np.int64], likely: NDArray[np.int32]
+) -> NDArray[np.int64]:
+    """Positions of the values above 1/2, in order."""
+    found = np.empty(likely.sum(), np.int64)
+    n_found = 0
+    for block in range(len(likely)):
+        if likely[block] > 0:
+            for e in range(bounds[block], bounds[block + 1]):
+                if values[e] > 0.5:
+                    found[n_found] = e
+                    n_found += 1
+    return found
+
+
+@njit(cache=True)
+def locate(
+    values: NDArray[Any],
+    bounds: NDArray[np.int64],
+    cumulative: NDArray[np.float64],
+    targets: NDArray[np.float64],
+    acceptance: NDArray[np.float64],
+    rate: float,
+) -> NDArray[np.int64]:
+    """Turn points on the line of cumulated masses into positions, thinned to the exact intensity.
+
+    A position e is proposed with intensity ``rate * values[e]`` and kept with probability
+    ``-log(1 - values[e]) / (rate * values[e])``.
+    """
+    kept = np.empty(len(targets), np.int64)
+    n_kept = 0
+    for k in range(len(targets)):
+        block = np.searchsorted(cumulative, targets[k], side="right")
+        if block >= len(cumulative):  # rounding at the very end of the line
+            block = len(cumulative) - 1
+        rest = targets[k] - (cumulative[block - 1] if block > 0 else 0.0)
+        chosen = -1
+        for e in range(bounds[block], bounds[block + 1]):
+            value = np.float64(values[e])
+            if 0.0 < value <= 0.5:
+                chosen = e
+                rest -= value
+                if rest < 0.0:
+                    break
+        if chosen >= 0:
+            value = np.float64(values[chosen])
+            if acceptance[k] * rate * value < -np.log1p(-value):
+                kept[n_kept] = chosen
+                n_kept += 1
+    return kept[:n_kept]
+
+
+@njit(cache=True)
+def normalised_csr(
+    rows: NDArray[np.int64],
+    cols: NDArray[np.int64],
+    weights: NDArray[Any],
+    indptr: NDArray[np.int32],
+    indices: NDArray[np.int32],
+    data: NDArray[Any],
+    scale: NDArray[Any],
+) -> None:
+    """Fill the CSR arrays of D~^{-1/2} (A + I) D~^{-1/2} from sorted pairs; `scale` is D~^{-1/2}.
+
+    `weights` has one entry a pair, or none when every edge weighs 1.
+    """
+    n_nodes = len(scale)
+    weighted = len(weights) > 0
+    degree = np.ones(n_nodes, np.float64)
+    indptr[:] = 0
+    for e in range(len(rows)):
+        weight = np.float64(weights[e]) if weighted else 1.0
+        degree[rows[e]] += weight
+        degree[cols[e]] += weight
+        indptr[rows[e] + 1] += 1
+        indptr[cols[e] + 1] += 1
+    for i in range(n_nodes):
+        scale[i] = 1.0 / np.sqrt(degree[i])
+        indptr[i + 1] += indptr[i] + 1
+    # Sorted pairs fill each row in order: first its smaller neighbours, itself, then the larger.
+    cursor = indptr[:-1].copy()
+    for e in range(len(rows)):
+        at = cursor[cols[e]]
+        indices[at] = rows[e]
+        data[at] = scale[rows[e]] * scale[cols[e]] * (weights[e] if weighted else 1.0)
+        cursor[cols[e]] = at + 1
+    for i in range(n_nodes):
+        indices[cursor[i]] = i
+        data[cursor[i]] = scale[i] * scale[i]
+        cursor[i] += 1
+    for e in range(len(rows)):
+        at = cursor[rows[e]]
+        indices[at] = cols[e]
+        data[at] = scale[rows[e]] * scale[cols[e]] * (weights[e] if weighted else 1.0)
+        cursor[rows[e]] = at + 1
+
+
+@njit(cache=True)
+def nonzero_rows(matrix: NDArray[Any]) -> NDArray[np.int64]:
+    """Indices of the rows that hold anything but zeros."""
+    found = np.empty(matrix.shape[0], np.int64)
+    n_found = 0
+    for i in range(matrix.shape[0]):
+        for j in range(matrix.shape[1]):
+            if matrix[i, j] != 0.0:
+                found[n_found] = i
+                n_found += 1
+                break
+    return found[:n_found]
+
+
+@njit(cache=True)
+def descend_rows(
+    theta: NDArray[Any],
+    offsets: NDArray[np.int64],
+    start: int,
+    band: NDArray[Any],
+    shift: NDArray[Any],
+    rate: float,
+) -> None:
+    """Projected descent on packed rows: theta_ij <- clip(theta_ij - rate (band_ij + r_i + r_j)).
+
+    Row ``k`` of `band` belongs to node ``start + k``; its column 0 to node `start`.
+    """
+    n_nodes = len(shift)
+    step = theta.dtype.type(rate)
+    zero = theta.dtype.type(0)
+    one = theta.dtype.type(1)
+    for k in range(band.shape[0]):
+        i = start + k
+        packed = theta[offsets[i] : offsets[i + 1]]
+        gradient = band[k, k + 1 :]
+        column_shift = shift[i + 1 : n_nodes]
+        own = shift[i]
+        for j in range(len(packed)):
+            value = packed[j] - step * (gradient[j] + own + column_shift[j])
+            packed[j] = min(max(value, zero), one)
+
+
+@njit(cache=True)
+def add_columns(band: NDArray[Any], columns: NDArray[np.int64], block: NDArray[Any]) -> None:
+    """``band[:, columns] += block`` without the temporaries of fancy indexing."""
+    for i in range(block.shape[0]):
+        for c in range(len(columns)):
+            band[i, columns[c]] += block[i, c]
+
+
+@njit(cache=True)
+def add_rows(band: NDArray[Any], rows: NDArray[np.int64], block: NDArray[Any]) -> None:
+    """``band[rows] += block`` without the temporaries of fancy indexing."""
+    for r in range(len(rows)):
+        target = band[rows[r]]
+        source = block[r]
+        for j in range(block.shape[1]):
+            target[j] += source[j]
+
+
+@njit(cache=True, fastmath=_REORDER)
+def add_at_pairs(
+    out: NDArray[Any],
+    rows: NDArray[np.int64],
+    cols: NDArray[np.int64],
+    position: NDArray[np.int64],
+    left: NDArray[Any],
+    right: NDArray[Any],
+) -> None:
+    """Add ``G_ij + G_ji`` of ``G = left right'`` at the given pairs.
+
+    `left` holds only some rows: that of node i is ``left[position[i]]``, absent where negative.
+    """
+    for e in range(len(rows)):
+        total = out.dtype.type(0)
+        for i, j in ((rows[e], cols[e]), (cols[e], rows[e])):
+            if position[i] >= 0:
+                u = left[position[i]]
+                v = right[j]
+                for c in range(len(u)):
+                    total += u[c] * v[c]
+        out[e] += total
+
+
+@njit(cache=True)
+def unpack(
+    positions: NDArray[np.int64], offsets: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Rows and columns of sorted positions in the packed strict upper triangle."""
+    rows = np.empty(len(positions), np.int64)
+    cols = np.empty(len(positions), np.int64)
+    row = 0
+    for k in range(len(positions)):
+        while positions[k] >= offsets[row + 1]:
+            row += 1
+        rows[k] = row
+        cols[k] = positions[k] - offsets[row] + row + 1
+    return rows, cols

@@ -1,0 +1,40 @@
+"""Undirected node pairs: the one currency in which graphs enter and leave the package."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+
+class Pairs(NamedTuple):
+    """Undirected pairs of nodes, each once with ``rows < cols``, sorted by row, then column.
+
+    Attributes
+    ----------
+    rows, cols : ndarray of int64, shape (n_pairs,)
+    """
+
+    rows: NDArray[np.int64]
+    cols: NDArray[np.int64]
+
+    @property
+    def n_pairs(self) -> int:
+        """Number of pairs (``len`` of a tuple is its number of fields)."""
+        return len(self.rows)
+
+    @classmethod
+    def fold(cls, rows: ArrayLike, cols: ArrayLike, n_nodes: int) -> Pairs:
+        """Fold a list of directed pairs: orientation, repetitions and self-loops are dropped.
+
+        Examples
+        --------
+        >>> Pairs.fold([1, 0, 2, 2], [0, 1, 0, 2], n_nodes=3)
+        Pairs(rows=array([0, 0]), cols=array([1, 2]))
+        """
+        first = np.asarray(rows, dtype=np.int64)
+        second = np.asarray(cols, dtype=np.int64)
+        low, high = np.minimum(first, second), np.maximum(first, second)
+        key = np.unique((low * n_nodes + high)[low != high])
+        return cls(key // n_nodes, key % n_nodes)

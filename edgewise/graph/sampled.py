@@ -1,0 +1,199 @@
+"""One sampled graph, as a network sees it: something to multiply by."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from edgewise.graph import kernels
+from edgewise.graph.pairs import Pairs
+
+with warnings.catch_warnings():
+    # PyTorch announces once a process that its CSR tensors are in beta. We use their construction
+    # and their product with a dense matrix, and nothing else.
+    warnings.simplefilter("ignore", UserWarning)
+    torch.sparse_csr_tensor(torch.tensor([0, 1]), torch.tensor([0]), torch.tensor([1.0]), (1, 1))
+
+#: What one differentiated product left behind: the cotangent C of its output and its input H.
+TapeEntry = tuple[Tensor, Tensor]
+
+
+class FixedMatrix:
+    """A constant sparse matrix whose product with a dense one can be differentiated twice.
+
+    PyTorch's own sparse products go dense at the second derivative; the derivative of
+    ``M @ H`` is again such a product, with the transpose, which is built once.
+    """
+
+    def __init__(self, matrix: Tensor, transposed: Tensor) -> None:
+        self.matrix = matrix
+        self.transposed = transposed
+        self.shape = tuple(matrix.shape)
+        self.dtype = matrix.dtype
+        self.device = matrix.device
+
+    @classmethod
+    def from_scipy(cls, matrix: Any, dtype: torch.dtype, device: torch.device) -> FixedMatrix:
+        """From a SciPy sparse matrix or array."""
+        return cls(
+            csr_tensor(matrix.tocsr(), dtype, device), csr_tensor(matrix.T.tocsr(), dtype, device)
+        )
+
+    def __matmul__(self, dense: Tensor) -> Tensor:
+        product: Tensor = _FixedProduct.apply(self.matrix, self.transposed, dense)  # type: ignore[no-untyped-call]
+        return product
+
+
+def csr_tensor(matrix: Any, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """A SciPy CSR matrix as a PyTorch CSR tensor with 32-bit indices."""
+    return torch.sparse_csr_tensor(
+        torch.from_numpy(matrix.indptr.astype(np.int32, copy=False)),
+        torch.from_numpy(matrix.indices.astype(np.int32, copy=False)),
+        torch.from_numpy(matrix.data),
+        matrix.shape,
+        dtype=dtype,
+        device=device,
+        check_invariants=False,
+    )
+
+
+class _FixedProduct(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, matrix: Tensor, transposed: Tensor, dense: Tensor) -> Tensor:
+        ctx.matrix, ctx.transposed = matrix, transposed
+        return matrix @ dense
+
+    @staticmethod
+    def backward(ctx: Any, cotangent: Tensor) -> tuple[None, None, Tensor]:
+        back: Tensor = _FixedProduct.apply(ctx.transposed, ctx.matrix, cotangent)  # type: ignore[no-untyped-call]
+        return None, None, back
+
+
+class Graph:
+    """The normalised adjacency of one graph, ``D~^{-1/2} (A + I) D~^{-1/2}``.
+
+    ``graph @ H`` is the only way in which a network sees it, so every derivative with respect to
+    the graph is known from the pairs (C, H) of such products: see `recording`.
+
+    Parameters
+    ----------
+    operator : object with ``operator @ H``
+        The normalised adjacency, symmetric: a CSR or dense tensor, or anything that multiplies.
+    scale : Tensor, shape (n_nodes,)
+        ``D~^{-1/2}``: the square roots of the inverse degrees, the self-loop counted.
+    """
+
+    def __init__(self, operator: Any, scale: Tensor) -> None:
+        self.operator = operator
+        self.scale = scale
+        self.tape: list[TapeEntry] | None = None
+        # Takes part in every product, so that also those with a constant H (``graph @ X``) are
+        # seen by autograd, and hence by the tape, when a derivative is asked for.
+        self.anchor = torch.zeros((), dtype=scale.dtype, device=scale.device, requires_grad=True)
+
+    @property
+    def n_nodes(self) -> int:
+        return len(self.scale)
+
+    @classmethod
+    def from_pairs(
+        cls,
+        pairs: Pairs,
+        n_nodes: int,
+        *,
+        weights: Any = None,
+        dtype: torch.dtype = torch.float32,
+        device: torch.device | str = "cpu",
+    ) -> Graph:
+        """The graph of the given pairs.
+
+        Examples
+        --------
+        >>> graph = Graph.from_pairs(Pairs.fold([0], [1], 3), n_nodes=3)
+        >>> graph @ torch.eye(3)
+        tensor([[0.5000, 0.5000, 0.0000],
+                [0.5000, 0.5000, 0.0000],
+                [0.0000, 0.0000, 1.0000]])
+        """
+        real = np.float64 if dtype == torch.float64 else np.float32
+        n_entries = 2 * pairs.n_pairs + n_nodes
+        indptr = np.empty(n_nodes + 1, np.int32)
+        indices = np.empty(n_entries, np.int32)
+        data = np.empty(n_entries, real)
+        scale = np.empty(n_nodes, real)
+        weight = np.empty(0, real) if weights is None else np.asarray(weights, real)
+        kernels.normalised_csr(pairs.rows, pairs.cols, weight, indptr, indices, data, scale)
+        operator = torch.sparse_csr_tensor(
+            torch.from_numpy(indptr),
+            torch.from_numpy(indices),
+            torch.from_numpy(data),
+            (n_nodes, n_nodes),
+            device=device,
+            check_invariants=False,
+        )
+        return cls(operator, torch.from_numpy(scale).to(device))
+
+    @classmethod
+    def from_dense(cls, adjacency: Tensor) -> Graph:
+        """The graph of a dense symmetric matrix of non-negative weights without diagonal."""
+        scale = (1.0 + adjacency.sum(dim=1)).rsqrt()
+        operator = scale[:, None] * adjacency * scale
+        operator.diagonal().add_(scale.square())
+        return cls(operator, scale)
+
+    @classmethod
+    def complete(
+        cls, n_nodes: int, *, dtype: torch.dtype, device: torch.device | str = "cpu"
+    ) -> Graph:
+        """The complete graph: its product is the mean over the nodes, so no matrix is built."""
+        scale = torch.full((n_nodes,), n_nodes**-0.5, dtype=dtype, device=device)
+        return cls(_Mean(), scale)
+
+    def __matmul__(self, dense: Tensor) -> Tensor:
+        product: Tensor = _GraphProduct.apply(self, self.anchor, dense)  # type: ignore[no-untyped-call]
+        return product
+
+    @contextmanager
+    def recording(self) -> Iterator[list[TapeEntry]]:
+        """While open, each product that is differentiated leaves its (C, H) on the tape.
+
+        With L the quantity differentiated, ``dL/dÂ = sum of C H'`` over the tape. `anchor` must
+        be among the inputs of the derivative.
+        """
+        self.tape = []
+        try:
+            yield self.tape
+        finally:
+            self.tape = None
+
+
+class _Mean:
+    def __matmul__(self, dense: Tensor) -> Tensor:
+        return dense.mean(dim=0, keepdim=True).expand_as(dense)
+
+
+class _GraphProduct(torch.autograd.Function):
+    """Â H. Its backward pass is the same product on the cotangent, Â being symmetric."""
+
+    @staticmethod
+    def forward(ctx: Any, graph: Graph, anchor: Tensor, dense: Tensor) -> Tensor:
+        ctx.graph = graph
+        ctx.save_for_backward(anchor, dense)
+        product: Tensor = graph.operator @ dense
+        return product
+
+    @staticmethod
+    def backward(ctx: Any, cotangent: Tensor) -> tuple[None, Tensor | None, Tensor | None]:
+        anchor, dense = ctx.saved_tensors
+        graph: Graph = ctx.graph
+        if graph.tape is not None:
+            graph.tape.append((cotangent.detach(), dense.detach()))
+        _, _, needs_dense = ctx.needs_input_grad
+        back = graph @ cotangent if needs_dense else None
+        return None, torch.zeros_like(anchor), back

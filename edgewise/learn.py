@@ -1,0 +1,228 @@
+"""Algorithm 1 of the paper: learn the edges' probabilities and the network's weights together."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from edgewise.bilevel.dynamics import Dynamics
+from edgewise.bilevel.hypergradient import unrolled_hypergradient
+from edgewise.graph.distribution import EdgeDistribution
+from edgewise.graph.sampled import Graph
+from edgewise.problem import Problem
+from edgewise.train import Objective, Randomness, Score, Stalled, inner_steps, score
+
+# Step of the inner learning rate's logarithm at an outer rate of 1: some ten per cent an outer
+# iteration of 80 updates that all agree.
+INNER_RATE_STEP = 0.01
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """When to do what, and how far to go; the defaults are the paper's.
+
+    Attributes
+    ----------
+    tau : inner steps between two updates of the edges, and the length of the unrolled stretch.
+        0 alternates (an update after each step, no unrolling); None unrolls the whole inner
+        optimisation and updates once at its end.
+    outer_learning_rate, outer_decay : the n-th update has rate ``eta / (1 + decay n)``.
+    max_inner_steps, inner_patience, inner_tolerance : an inner optimisation ends after so many
+        steps, or `inner_patience` of them without a relative decrease by `inner_tolerance`.
+    patience : outer iterations without better early-stopping accuracy before it all ends.
+    max_outer_iterations : an upper bound on their number.
+    n_samples : graphs that a prediction is averaged over.
+    learn_inner_rate : whether the learning rate of the inner dynamics is an outer variable too.
+    """
+
+    tau: int | None = 5
+    outer_learning_rate: float = 1.0
+    outer_decay: float = 1e-3
+    max_inner_steps: int = 400
+    inner_patience: int = 20
+    inner_tolerance: float = 1e-3
+    patience: int = 20
+    max_outer_iterations: int = 1000
+    n_samples: int = 16
+    learn_inner_rate: bool = False
+
+    def outer_rate(self, update: int) -> float:
+        return self.outer_learning_rate / (1.0 + self.outer_decay * update)
+
+    @property
+    def window(self) -> int | None:
+        """Number of states that an unrolled stretch consists of."""
+        return None if self.tau is None else self.tau + 1
+
+    def is_due(self, step: int, last: bool) -> bool:
+        """Whether the edges are updated after this inner step."""
+        return last if self.tau is None else step % max(self.tau, 1) == 0
+
+
+class Scores(NamedTuple):
+    """Scores on each part of the labelled rows."""
+
+    train: Score
+    validation: Score
+    early_stopping: Score
+
+    @classmethod
+    def of(cls, probabilities: NDArray[np.float64], problem: Problem) -> Scores:
+        split = problem.split
+        parts = (split.train, split.validation, split.early_stopping)
+        return cls(*(score(probabilities, problem.labels, rows) for rows in parts))
+
+
+@dataclass(frozen=True)
+class OuterIteration:
+    """What one outer iteration (one restart of the inner dynamics) did, and where it led."""
+
+    iteration: int
+    inner_steps: int
+    outer_updates: int
+    inner_loss: float
+    scores: Scores
+    expected_edges: float
+    inner_learning_rate: float
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Model:
+    """A network, the distribution of its graph, and what they predict together."""
+
+    weights: Tensor
+    edges: EdgeDistribution
+    probabilities: NDArray[np.float64]
+    scores: Scores
+    iteration: int
+
+
+@dataclass
+class Progress:
+    """All that changes while learning, besides the edges and the random streams."""
+
+    history: list[OuterIteration] = field(default_factory=list)
+    best: Model | None = None
+    updates: int = 0
+    since_better: int = 0
+    interrupted: bool = False
+
+    def is_over(self, schedule: Schedule) -> bool:
+        return (
+            self.since_better >= schedule.patience
+            or len(self.history) >= schedule.max_outer_iterations
+        )
+
+    def keep_if_better(
+        self,
+        weights: Tensor,
+        edges: EdgeDistribution,
+        probabilities: NDArray[np.float64],
+        scores: Scores,
+    ) -> None:
+        """Keep the model if its early-stopping accuracy, or at equal accuracy its loss, is best."""
+        self.since_better += 1
+        accuracy, loss = scores.early_stopping
+        if self.best is not None:
+            best = self.best.scores.early_stopping
+            if (accuracy, -loss) <= (best.accuracy, -best.loss):
+                return
+        if self.best is None or accuracy > self.best.scores.early_stopping.accuracy:
+            self.since_better = 0
+        self.best = Model(weights, edges.copy(), probabilities, scores, len(self.history) + 1)
+
+
+class Callback:
+    """Looks on while a graph is learned; override what is of interest."""
+
+    def after_update(self, edges: EdgeDistribution, progress: Progress) -> None:
+        """After each update of the edges."""
+
+    def after_iteration(self, edges: EdgeDistribution, progress: Progress) -> None:
+        """After each outer iteration; the last entry of ``progress.history`` tells about it."""
+
+
+def learn(
+    problem: Problem,
+    objective: Objective,
+    edges: EdgeDistribution,
+    dynamics: Dynamics,
+    schedule: Schedule,
+    randomness: Randomness,
+    callbacks: Sequence[Callback] = (),
+) -> Progress:
+    """Algorithm 1. Changes `edges` (and, if learned, the rate of `dynamics`) in place.
+
+    Equal early-stopping accuracies, the rule when there are few early-stopping rows, are decided
+    by early-stopping loss; only a better accuracy resets the patience. An interrupt (Ctrl-C) ends
+    the work with the best model so far.
+
+    Returns
+    -------
+    Progress
+        With the ``history`` and the ``best`` model.
+    """
+    progress = Progress()
+
+    def draw() -> Graph:
+        return edges.draw(randomness.graphs)  # A ~ Ber(theta)
+
+    try:
+        while not progress.is_over(schedule):
+            started, first_update = time.perf_counter(), progress.updates
+            start = dynamics.start(objective.initial_weights(randomness.weights))
+            trajectory = deque([start], maxlen=schedule.window)
+            stalled = Stalled(schedule.inner_patience, schedule.inner_tolerance)
+            for state, loss in inner_steps(objective, dynamics, draw, start, randomness.noise):
+                trajectory.append(state)
+                ends = stalled(loss) or state.count >= schedule.max_inner_steps
+                if schedule.is_due(state.count, ends):
+                    hypergradient = unrolled_hypergradient(
+                        objective, dynamics, trajectory, draw, randomness.noise
+                    )
+                    eta = schedule.outer_rate(progress.updates)
+                    edges.descend(hypergradient.edges, eta)
+                    if schedule.learn_inner_rate:
+                        descend_inner_rate(dynamics, hypergradient.learning_rate, eta)
+                    progress.updates += 1
+                    for callback in callbacks:
+                        callback.after_update(edges, progress)
+                if ends:
+                    break
+            graphs = [draw() for _ in range(schedule.n_samples)]
+            predicted = objective.probabilities(state.weights, graphs)
+            scores = Scores.of(predicted, problem)
+            progress.keep_if_better(state.weights, edges, predicted, scores)
+            progress.history.append(
+                OuterIteration(
+                    iteration=len(progress.history) + 1,
+                    inner_steps=state.count,
+                    outer_updates=progress.updates - first_update,
+                    inner_loss=loss,
+                    scores=scores,
+                    expected_edges=edges.expected_edges(),
+                    inner_learning_rate=dynamics.learning_rate,
+                    seconds=time.perf_counter() - started,
+                )
+            )
+            for callback in callbacks:
+                callback.after_iteration(edges, progress)
+    except KeyboardInterrupt:
+        if progress.best is None:
+            raise
+        progress.interrupted = True
+    return progress
+
+
+def descend_inner_rate(dynamics: Dynamics, derivative: float, eta: float) -> None:
+    """Descend on the logarithm of the inner learning rate, which keeps it positive."""
+    relative = np.clip(dynamics.learning_rate * derivative, -1.0, 1.0)
+    dynamics.learning_rate *= float(np.exp(-INNER_RATE_STEP * eta * relative))

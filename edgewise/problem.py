@@ -1,0 +1,55 @@
+"""What is to be learned: features, partly known labels, the roles of the labelled rows, a graph."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgewise.graph.pairs import Pairs
+
+
+@dataclass(frozen=True)
+class Split:
+    """The roles of the labelled rows, as sorted and disjoint index arrays.
+
+    Attributes
+    ----------
+    train : rows of the inner loss, which fits the weights of the network.
+    validation : rows of the outer loss, which fits the edges (the paper's first validation half).
+    early_stopping : rows that decide when to stop and which graph is kept (the second half).
+    """
+
+    train: NDArray[np.int64]
+    validation: NDArray[np.int64]
+    early_stopping: NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A transductive classification problem, checked and encoded.
+
+    Attributes
+    ----------
+    features : ndarray or scipy CSR array of float32/float64, shape (n_nodes, n_features)
+    labels : ndarray of int64, shape (n_nodes,); -1 where the label is unknown
+    classes : ndarray, shape (n_classes,); the user's name of each class
+    split : Split
+    pairs : Pairs or None; the given graph
+    """
+
+    features: Any
+    labels: NDArray[np.int64]
+    classes: NDArray[Any]
+    split: Split
+    pairs: Pairs | None = None
+
+    @property
+    def n_nodes(self) -> int:
+        return int(self.features.shape[0])
+
+    @property
+    def n_classes(self) -> int:
+        return len(self.classes)

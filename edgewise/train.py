@@ -1,0 +1,251 @@
+"""Losses, and the one loop that fits weights: the inner loop of LDS, and that of every baseline."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from edgewise.bilevel.dynamics import Dynamics, State
+from edgewise.graph.sampled import FixedMatrix, Graph
+from edgewise.nn.network import Features, Network
+from edgewise.problem import Problem
+
+
+class Randomness:
+    """The two streams of a run: NumPy's for graphs, PyTorch's for weights and dropout.
+
+    Examples
+    --------
+    >>> Randomness(0).graphs.random() == Randomness(0).graphs.random()
+    True
+    """
+
+    def __init__(self, seed: int | np.random.SeedSequence, device: str = "cpu") -> None:
+        sequence = (
+            seed if isinstance(seed, np.random.SeedSequence) else np.random.SeedSequence(seed)
+        )
+        graphs, weights, noise = sequence.spawn(3)
+        self.graphs = np.random.default_rng(graphs)
+        self.weights = _generator(weights, "cpu")
+        self.noise = _generator(noise, device)
+
+
+def _generator(sequence: np.random.SeedSequence, device: str) -> torch.Generator:
+    seed = int(sequence.generate_state(1, np.uint64)[0] >> 1)
+    return torch.Generator(device).manual_seed(seed)
+
+
+class Score(NamedTuple):
+    """How well class probabilities fit the labels of some rows."""
+
+    accuracy: float
+    loss: float
+
+
+class Objective:
+    """The inner and the outer loss of the paper, as functions of flat weights and a graph.
+
+    Parameters
+    ----------
+    problem : Problem
+    network : Network
+    weight_decay : float
+        rho, the factor of the squared norm in the inner loss.
+    dtype, device
+        In which, and where, everything is computed.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        network: Network,
+        *,
+        weight_decay: float = 2.5e-4,
+        dtype: torch.dtype = torch.float32,
+        device: str = "cpu",
+    ) -> None:
+        self.network = network
+        self.weight_decay = weight_decay
+        self.dtype = dtype
+        self.device = torch.device(device)
+        self.n_features = int(problem.features.shape[1])
+        self.n_classes = problem.n_classes
+        self.features: Features
+        if isinstance(problem.features, np.ndarray):
+            self.features = torch.as_tensor(problem.features, dtype=dtype, device=self.device)
+        else:
+            self.features = FixedMatrix.from_scipy(problem.features, dtype, self.device)
+        self.train = self._labelled(problem, problem.split.train)
+        self.validation = self._labelled(problem, problem.split.validation)
+        self._shapes: list[torch.Size] = []
+
+    def _labelled(self, problem: Problem, rows: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
+        return (
+            torch.from_numpy(rows).to(self.device),
+            torch.from_numpy(problem.labels[rows]).to(self.device),
+        )
+
+    def initial_weights(self, generator: torch.Generator) -> Tensor:
+        """Fresh weights as one flat vector."""
+        weights = self.network.initial_weights(self.n_features, self.n_classes, generator)
+        self._shapes = [weight.shape for weight in weights]
+        return flatten(weights).to(dtype=self.dtype, device=self.device)
+
+    def unflatten(self, flat: Tensor) -> list[Tensor]:
+        """The network's weights as views of a flat vector."""
+        sizes = [shape.numel() for shape in self._shapes]
+        return [
+            part.view(shape) for part, shape in zip(flat.split(sizes), self._shapes, strict=True)
+        ]
+
+    def leaves(self, flat: Tensor) -> list[Tensor]:
+        """The network's weights as variables to differentiate by."""
+        return [part.requires_grad_() for part in self.unflatten(flat.detach())]
+
+    def inner(self, weights: Sequence[Tensor], graph: Graph, noise: torch.Generator) -> Tensor:
+        """L: mean cross-entropy on the training rows, with dropout, plus weight decay."""
+        logits = self.network.logits(weights, self.features, graph, noise)
+        rows, labels = self.train
+        cross_entropy = torch.nn.functional.cross_entropy(logits[rows], labels)
+        return cross_entropy + self.weight_decay * self.network.penalty(weights)
+
+    def outer(self, weights: Sequence[Tensor], graph: Graph) -> Tensor:
+        """F: mean cross-entropy on the validation rows, nothing else."""
+        rows, labels = self.validation
+        logits = self.network.logits(weights, self.features, graph)
+        return torch.nn.functional.cross_entropy(logits[rows], labels)
+
+    def inner_gradient(
+        self, flat: Tensor, graph: Graph, noise: torch.Generator
+    ) -> tuple[float, Tensor]:
+        """The inner loss and its gradient."""
+        leaves = self.leaves(flat)
+        loss = self.inner(leaves, graph, noise)
+        return loss.item(), flatten(torch.autograd.grad(loss, leaves, materialize_grads=True))
+
+    @torch.no_grad()
+    def probabilities(self, flat: Tensor, graphs: Sequence[Graph]) -> NDArray[np.float64]:
+        """Class probabilities, averaged over graphs; shape (n_nodes, n_classes)."""
+        weights = self.unflatten(flat)
+        total = torch.zeros((), dtype=torch.float64, device=self.device)
+        for graph in graphs:
+            logits = self.network.logits(weights, self.features, graph)
+            total = total + torch.softmax(logits.to(torch.float64), dim=1)
+        mean: NDArray[np.float64] = (total / len(graphs)).cpu().numpy()
+        return mean
+
+
+def flatten(tensors: Sequence[Tensor]) -> Tensor:
+    """Tensors as one vector."""
+    return torch.cat([tensor.reshape(-1) for tensor in tensors])
+
+
+def score(
+    probabilities: NDArray[np.float64], labels: NDArray[np.int64], rows: NDArray[np.int64]
+) -> Score:
+    """Accuracy and mean log-loss of class probabilities on some rows."""
+    chosen, truth = probabilities[rows], labels[rows]
+    own = chosen[np.arange(len(rows)), truth]
+    loss = -np.log(np.maximum(own, np.finfo(np.float64).tiny)).mean()
+    return Score(float((chosen.argmax(axis=1) == truth).mean()), float(loss))
+
+
+def inner_steps(
+    objective: Objective,
+    dynamics: Dynamics,
+    draw: Callable[[], Graph],
+    state: State,
+    noise: torch.Generator,
+) -> Iterator[tuple[State, float]]:
+    """Descend on the inner loss, a graph from `draw` each step; yields each new state and loss."""
+    while True:
+        loss, gradient = objective.inner_gradient(state.weights, draw(), noise)
+        state = dynamics.step(state, gradient)
+        yield state, loss
+
+
+class Stalled:
+    """Tells when a loss has stopped to decrease.
+
+    It has when for `patience` steps no value was below ``(1 - factor)`` times the best before.
+    """
+
+    def __init__(self, patience: int, factor: float = 1e-3) -> None:
+        self.patience = patience
+        self.factor = factor
+        self.best = np.inf
+        self.since = 0
+
+    def __call__(self, loss: float) -> bool:
+        if loss < self.best * (1.0 - self.factor):
+            self.best, self.since = loss, 0
+        else:
+            self.since += 1
+        return self.since >= self.patience
+
+
+@dataclass(frozen=True)
+class TrainedNetwork:
+    """Weights, what they predict, and how far the training went."""
+
+    weights: Tensor
+    probabilities: NDArray[np.float64]
+    steps: int
+    stopping: Score | None
+
+
+def train_network(
+    problem: Problem,
+    objective: Objective,
+    dynamics: Dynamics,
+    draw: Callable[[], Graph],
+    randomness: Randomness,
+    *,
+    stopping_rows: NDArray[np.int64] | None,
+    criterion: str = "loss",
+    patience: int = 20,
+    max_steps: int = 400,
+    n_samples: int = 1,
+) -> TrainedNetwork:
+    """Fit the weights of a network on the training rows, under graphs that nobody learns.
+
+    Parameters
+    ----------
+    draw : callable
+        Gives the graph of each step: always the same one, or a fresh sample.
+    stopping_rows : ndarray or None
+        Rows on which the best weights are chosen; training ends `patience` steps after them.
+        Without such rows it takes `max_steps` steps, and the last weights are kept.
+    criterion : {"loss", "accuracy"}
+        What is watched on the stopping rows.
+    n_samples : int
+        Graphs that the prediction is averaged over.
+    """
+    best: tuple[float, State, Score] | None = None
+    since_better = 0
+    start = dynamics.start(objective.initial_weights(randomness.weights))
+    for state, _ in inner_steps(objective, dynamics, draw, start, randomness.noise):
+        if stopping_rows is not None:
+            now = score(
+                objective.probabilities(state.weights, [draw()]), problem.labels, stopping_rows
+            )
+            value = now.loss if criterion == "loss" else -now.accuracy
+            since_better += 1
+            if best is None or value < best[0]:
+                best, since_better = (value, state, now), 0
+        if state.count >= max_steps or since_better >= patience:
+            break
+    kept = state if best is None else best[1]
+    graphs = [draw() for _ in range(n_samples)]
+    return TrainedNetwork(
+        kept.weights,
+        objective.probabilities(kept.weights, graphs),
+        kept.count,
+        None if best is None else best[2],
+    )
