@@ -2,4 +2,7 @@
 
 from __future__ import annotations
 
+from edgewise.estimator import LDSClassifier
+
+__all__ = ["LDSClassifier"]
 __version__ = "0.1.0.dev0"

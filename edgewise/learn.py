@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import NamedTuple
 
 import numpy as np
@@ -92,6 +92,13 @@ class OuterIteration:
     expected_edges: float
     inner_learning_rate: float
     seconds: float
+
+    def as_dict(self) -> dict[str, float]:
+        """All of it as one flat record, as for a row of a table."""
+        record = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "scores"}
+        for part, value in self.scores._asdict().items():
+            record[f"{part}_accuracy"], record[f"{part}_loss"] = value
+        return record
 
 
 @dataclass(frozen=True)

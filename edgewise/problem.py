@@ -38,6 +38,7 @@ class Problem:
     classes : ndarray, shape (n_classes,); the user's name of each class
     split : Split
     pairs : Pairs or None; the given graph
+    weights : ndarray or None; how likely each given pair is an edge, if not certain
     """
 
     features: Any
@@ -45,6 +46,7 @@ class Problem:
     classes: NDArray[Any]
     split: Split
     pairs: Pairs | None = None
+    weights: NDArray[np.float64] | None = None
 
     @property
     def n_nodes(self) -> int:

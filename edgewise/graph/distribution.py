@@ -122,6 +122,8 @@ class DenseEdges(EdgeDistribution):
     n_nodes : int
     pairs : Pairs
         The initial graph: these edges are certain, all others impossible.
+    weights : ndarray, optional
+        Initial probabilities of the pairs, where they are not certain.
     dtype : torch.dtype, default=torch.float32
     device : str, default="cpu"
 
@@ -138,6 +140,7 @@ class DenseEdges(EdgeDistribution):
         self,
         n_nodes: int,
         pairs: Pairs,
+        weights: NDArray[Any] | None = None,
         *,
         dtype: torch.dtype = torch.float32,
         device: str | torch.device = "cpu",
@@ -145,19 +148,30 @@ class DenseEdges(EdgeDistribution):
         self.n_nodes = n_nodes
         self.dtype = dtype
         self.device = torch.device(device)
+        real = np.float64 if dtype == torch.float64 else np.float32
+        self._theta = np.zeros(n_nodes * (n_nodes - 1) // 2, real)
+        self._lay_out()
+        initial = 1.0 if weights is None else weights
+        self._theta[self._position(pairs.rows, pairs.cols)] = initial
+        self._sampler.refresh()
+
+    def _lay_out(self) -> None:
         # Row i of the strict upper triangle lies at _offsets[i].._offsets[i + 1], and consists of
         # whole blocks, so that a row can be updated and summed up again on its own.
-        lengths = np.arange(n_nodes - 1, -1, -1, dtype=np.int64)
+        lengths = np.arange(self.n_nodes - 1, -1, -1, dtype=np.int64)
         self._offsets = np.concatenate([[0], np.cumsum(lengths)])
         self._row_blocks = np.concatenate([[0], np.cumsum(-(-lengths // BLOCK))])
-        block_rows = np.repeat(np.arange(n_nodes), np.diff(self._row_blocks))
+        block_rows = np.repeat(np.arange(self.n_nodes), np.diff(self._row_blocks))
         within = np.arange(self._row_blocks[-1]) - self._row_blocks[block_rows]
         starts = self._offsets[block_rows] + BLOCK * within
-        self._bounds = np.append(starts, self._offsets[-1])
-        real = np.float64 if dtype == torch.float64 else np.float32
-        self._theta = np.zeros(self._offsets[-1], real)
-        self._theta[self._position(pairs.rows, pairs.cols)] = 1.0
-        self._sampler = BernoulliSampler(self._theta, self._bounds)
+        self._sampler = BernoulliSampler(self._theta, np.append(starts, self._offsets[-1]))
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in ("n_nodes", "dtype", "device", "_theta")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._lay_out()
 
     def _position(self, rows: NDArray[np.int64], cols: NDArray[np.int64]) -> NDArray[np.int64]:
         return self._offsets[rows] + cols - rows - 1
@@ -195,12 +209,10 @@ class DenseEdges(EdgeDistribution):
         self._sampler.index()
 
     def above(self, threshold: float) -> tuple[Pairs, NDArray[Any]]:
-        positions = np.flatnonzero(self._theta > threshold)
+        positions = np.flatnonzero(np.greater(self._theta, threshold))
         return self._pairs(positions), self._theta[positions]
 
     def copy(self) -> DenseEdges:
         twin = object.__new__(DenseEdges)
-        twin.__dict__.update(self.__dict__)
-        twin._theta = self._theta.copy()
-        twin._sampler = BernoulliSampler(twin._theta, self._bounds)
+        twin.__setstate__({**self.__getstate__(), "_theta": self._theta.copy()})
         return twin

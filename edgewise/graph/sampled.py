@@ -116,7 +116,7 @@ class Graph:
         Examples
         --------
         >>> graph = Graph.from_pairs(Pairs.fold([0], [1], 3), n_nodes=3)
-        >>> graph @ torch.eye(3)
+        >>> (graph @ torch.eye(3)).detach()
         tensor([[0.5000, 0.5000, 0.0000],
                 [0.5000, 0.5000, 0.0000],
                 [0.0000, 0.0000, 1.0000]])

@@ -1,0 +1,396 @@
+"""Classifiers of the rows they are fitted on, with scikit-learn's face; LDS first of all."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import pairwise
+from numbers import Integral, Real
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils import check_random_state
+from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from edgewise.bilevel.dynamics import SGD, Adam, Dynamics, Momentum
+from edgewise.graph.construct import knn_pairs
+from edgewise.graph.distribution import DenseEdges, EdgeDistribution
+from edgewise.inputs import adjacency_pairs, check_features, encode_labels, split_labelled
+from edgewise.learn import Callback, Model, Progress, Schedule, learn
+from edgewise.nn.gcn import GCN
+from edgewise.nn.network import Network
+from edgewise.problem import Problem, Split
+from edgewise.train import Objective, Randomness, train_network
+
+OPTIMIZERS: dict[str, type[Dynamics]] = {"adam": Adam, "momentum": Momentum, "sgd": SGD}
+
+
+class TransductiveClassifier(ClassifierMixin, BaseEstimator, ABC):
+    """A classifier that sees labelled and unlabelled rows, and perhaps a graph, when it is fitted.
+
+    Subclasses say how in `_solve`, and declare their parameters in scikit-learn's
+    ``_parameter_constraints``.
+    """
+
+    _parameter_constraints: dict[str, list[Any]]
+
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        graph: Any = None,
+        *,
+        validation: Any = None,
+        early_stopping: Any = None,
+    ) -> Any:
+        """Fit to labelled and unlabelled rows.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix, shape (n_rows, n_features)
+        y : array-like, shape (n_rows,)
+            Class labels. Unlabelled rows hold -1 if labels are numbers; None, NaN or "" otherwise.
+        graph : adjacency, edge list or graph, optional
+            The known part of the graph; see `edgewise.inputs.adjacency_pairs`.
+        validation, early_stopping : array-like, optional
+            Boolean masks or indices of labelled rows to fit the edges on, and to stop on. With
+            `validation` alone, it is halved at random. With neither, the labelled rows are split
+            into three stratified parts.
+
+        Returns
+        -------
+        self
+        """
+        self._validate_params()
+        features = check_features(X, self._dtype())
+        validate_data(self, X, skip_check_array=True)
+        codes, self.classes_ = encode_labels(y, features.shape[0])
+        seed = int(check_random_state(self._random_state()).randint(2**31 - 1))
+        split = self._split(codes, validation, early_stopping, np.random.default_rng(seed))
+        pairs, weights = (
+            (None, None) if graph is None else adjacency_pairs(graph, features.shape[0])
+        )
+        problem = Problem(features, codes, self.classes_, split, pairs, weights)
+        self.label_distributions_ = self._solve(problem, seed)
+        self.transduction_ = self.classes_[self.label_distributions_.argmax(axis=1)]
+        self._fitted_rows = features
+        return self
+
+    @abstractmethod
+    def _solve(self, problem: Problem, seed: int) -> NDArray[np.float64]:
+        """Class probabilities of all rows; sets whatever else is learned."""
+
+    def _dtype(self) -> str:
+        return "float64"
+
+    def _random_state(self) -> Any:
+        return getattr(self, "random_state", None)
+
+    def _split(
+        self,
+        codes: NDArray[np.int64],
+        validation: Any,
+        early_stopping: Any,
+        rng: np.random.Generator,
+    ) -> Split:
+        return split_labelled(codes, validation=validation, early_stopping=early_stopping, rng=rng)
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """Most probable class of each row."""
+        check_is_fitted(self)
+        predicted: NDArray[Any] = self.classes_[self.predict_proba(X).argmax(axis=1)]
+        return predicted
+
+    def predict_proba(self, X: Any) -> NDArray[np.float64]:
+        """Class probabilities of rows that took part in the fit.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix, shape (n_rows, n_features)
+
+        Returns
+        -------
+        ndarray, shape (n_rows, n_classes)
+        """
+        check_is_fitted(self)
+        features = check_features(X, self._dtype(), min_rows=1)
+        validate_data(self, X, skip_check_array=True, reset=False)
+        if _same_table(features, self._fitted_rows):
+            return self.label_distributions_.copy()
+        place = {key: row for row, key in reversed(list(enumerate(_row_keys(self._fitted_rows))))}
+        rows = np.array([place.get(key, -1) for key in _row_keys(features)], dtype=np.int64)
+        known: NDArray[np.float64] = self.label_distributions_[rows]
+        unseen = np.flatnonzero(rows < 0)
+        if len(unseen):
+            known[unseen] = self._predict_unseen(features[unseen], unseen)
+        return known
+
+    def _predict_unseen(self, features: Any, rows: NDArray[np.int64]) -> NDArray[np.float64]:
+        raise ValueError(
+            f"row {rows[0]} of X (and {len(rows) - 1} more) did not take part in the fit, and "
+            f"{type(self).__name__} predicts only rows that did. Fit again with these rows in X, "
+            "unlabelled (y = -1)."
+        )
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
+
+def _same_table(first: Any, second: Any) -> bool:
+    if first.shape != second.shape or type(first) is not type(second):
+        return False
+    if isinstance(first, np.ndarray):
+        return bool((first == second).all())
+    return bool((first != second).nnz == 0)
+
+
+def _row_keys(features: Any) -> list[bytes]:
+    """The content of each row, as something that can be looked up."""
+    if isinstance(features, np.ndarray):
+        return [row.tobytes() for row in features + 0.0]  # + 0.0 makes -0 equal to 0
+    ends = features.indptr
+    return [
+        features.indices[a:b].tobytes() + features.data[a:b].tobytes() for a, b in pairwise(ends)
+    ]
+
+
+class LDSClassifier(TransductiveClassifier):
+    """Learns a graph together with the graph neural network that uses it (LDS, ICML 2019).
+
+    Every pair of rows is an edge with a probability of its own. A bilevel program fits the weights
+    of the network on the training rows (inner problem) and the probabilities on the validation
+    rows (outer problem). Started from the given graph, or from the k-nearest-neighbour graph
+    (kNN-LDS) where none is given.
+
+    Parameters
+    ----------
+    k : int, default=10
+        Neighbours a row in the initial graph, if none is given.
+    metric : {"cosine", "euclidean"}, default="cosine"
+        By which neighbours are near.
+    tau : int or None, default=5
+        Inner steps between two updates of the edges, which is also how far the hypergradient looks
+        back. 0 alternates between weights and edges; None unrolls the whole inner problem.
+    outer_learning_rate : float, default=1.0
+        eta. The n-th update of the edges has rate ``eta / (1 + outer_decay n)``.
+    outer_decay : float, default=1e-3
+    inner_learning_rate : float, default=0.02
+    inner_optimizer : {"adam", "momentum", "sgd"}, default="adam"
+    learn_inner_rate : bool, default=False
+        Whether the inner learning rate is learned as well, by the same hypergradient.
+    hidden_units : int, default=16
+    dropout : float, default=0.5
+    weight_decay : float, default=2.5e-4
+        Factor of the squared norm of the first layer's weights.
+    max_inner_steps : int, default=400
+    inner_patience : int, default=20
+        An inner problem ends after so many steps without a decrease of its loss ...
+    inner_tolerance : float, default=1e-3
+        ... by at least this share.
+    patience : int, default=20
+        Outer iterations without better early-stopping accuracy before the end. Equal accuracies
+        are decided by early-stopping loss, but do not reset the patience.
+    max_outer_iterations : int, default=1000
+    n_samples : int, default=16
+        Graphs that class probabilities are averaged over.
+    refit : bool, default=False
+        Whether the network is fitted once more, on all labelled rows, under the learned edges.
+    network : Network, optional
+        In place of the two-layer GCN.
+    dtype : {"float32", "float64"}, default="float32"
+    device : str, default="cpu"
+        Where the network computes: "cpu", "cuda", ...
+    callbacks : sequence of Callback, optional
+    random_state : int, RandomState instance or None, default=None
+
+    Attributes
+    ----------
+    classes_ : ndarray
+    edges_ : EdgeDistribution
+        The learned distribution of the graph.
+    transduction_ : ndarray, shape (n_rows,)
+        The predicted class of each row.
+    label_distributions_ : ndarray, shape (n_rows, n_classes)
+        Class probabilities of each row.
+    history_ : list of dict
+        Losses, accuracies, expected edges and seconds of each outer iteration.
+    n_iter_ : int
+        Number of outer iterations.
+    best_iteration_ : int
+        The outer iteration (from 1) that the model is from.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from edgewise import LDSClassifier
+    >>> rng = np.random.default_rng(0)
+    >>> X = np.concatenate([rng.normal(0, 1, (30, 2)), rng.normal(4, 1, (30, 2))])
+    >>> y = np.full(60, -1)
+    >>> y[[0, 1, 2, 30, 31, 32]] = 0, 0, 0, 1, 1, 1
+    >>> classifier = LDSClassifier(k=5, metric="euclidean", patience=2, random_state=0).fit(X, y)
+    >>> float((classifier.transduction_ == np.repeat([0, 1], 30)).mean()) > 0.9
+    True
+    """
+
+    _parameter_constraints: dict[str, list[Any]] = {  # noqa: RUF012 - scikit-learn's convention
+        "k": [Interval(Integral, 1, None, closed="left")],
+        "metric": [StrOptions({"cosine", "euclidean"})],
+        "tau": [Interval(Integral, 0, None, closed="left"), None],
+        "outer_learning_rate": [Interval(Real, 0, None, closed="neither")],
+        "outer_decay": [Interval(Real, 0, None, closed="left")],
+        "inner_learning_rate": [Interval(Real, 0, None, closed="neither")],
+        "inner_optimizer": [StrOptions(set(OPTIMIZERS))],
+        "learn_inner_rate": ["boolean"],
+        "hidden_units": [Interval(Integral, 1, None, closed="left")],
+        "dropout": [Interval(Real, 0, 1, closed="left")],
+        "weight_decay": [Interval(Real, 0, None, closed="left")],
+        "max_inner_steps": [Interval(Integral, 1, None, closed="left")],
+        "inner_patience": [Interval(Integral, 1, None, closed="left")],
+        "inner_tolerance": [Interval(Real, 0, 1, closed="left")],
+        "patience": [Interval(Integral, 1, None, closed="left")],
+        "max_outer_iterations": [Interval(Integral, 1, None, closed="left")],
+        "n_samples": [Interval(Integral, 1, None, closed="left")],
+        "refit": ["boolean"],
+        "network": [Network, None],
+        "dtype": [StrOptions({"float32", "float64"})],
+        "device": [str],
+        "callbacks": ["array-like", None],
+        "random_state": ["random_state"],
+    }
+
+    def __init__(
+        self,
+        k: int = 10,
+        *,
+        metric: Literal["cosine", "euclidean"] = "cosine",
+        tau: int | None = 5,
+        outer_learning_rate: float = 1.0,
+        outer_decay: float = 1e-3,
+        inner_learning_rate: float = 0.02,
+        inner_optimizer: Literal["adam", "momentum", "sgd"] = "adam",
+        learn_inner_rate: bool = False,
+        hidden_units: int = 16,
+        dropout: float = 0.5,
+        weight_decay: float = 2.5e-4,
+        max_inner_steps: int = 400,
+        inner_patience: int = 20,
+        inner_tolerance: float = 1e-3,
+        patience: int = 20,
+        max_outer_iterations: int = 1000,
+        n_samples: int = 16,
+        refit: bool = False,
+        network: Network | None = None,
+        dtype: Literal["float32", "float64"] = "float32",
+        device: str = "cpu",
+        callbacks: Sequence[Callback] | None = None,
+        random_state: int | np.random.RandomState | None = None,
+    ) -> None:
+        self.k = k
+        self.metric = metric
+        self.tau = tau
+        self.outer_learning_rate = outer_learning_rate
+        self.outer_decay = outer_decay
+        self.inner_learning_rate = inner_learning_rate
+        self.inner_optimizer = inner_optimizer
+        self.learn_inner_rate = learn_inner_rate
+        self.hidden_units = hidden_units
+        self.dropout = dropout
+        self.weight_decay = weight_decay
+        self.max_inner_steps = max_inner_steps
+        self.inner_patience = inner_patience
+        self.inner_tolerance = inner_tolerance
+        self.patience = patience
+        self.max_outer_iterations = max_outer_iterations
+        self.n_samples = n_samples
+        self.refit = refit
+        self.network = network
+        self.dtype = dtype
+        self.device = device
+        self.callbacks = callbacks
+        self.random_state = random_state
+
+    def _dtype(self) -> str:
+        return self.dtype
+
+    def _solve(self, problem: Problem, seed: int) -> NDArray[np.float64]:
+        randomness = Randomness(seed, self.device)
+        progress = learn(
+            problem,
+            self._objective(problem),
+            self._initial_edges(problem),
+            OPTIMIZERS[self.inner_optimizer](self.inner_learning_rate),
+            self._schedule(),
+            randomness,
+            self.callbacks or (),
+        )
+        self.history_ = [iteration.as_dict() for iteration in progress.history]
+        self.n_iter_ = len(self.history_)
+        model = self._kept(progress)
+        self.best_iteration_ = model.iteration
+        self.edges_ = model.edges
+        return self._refitted(problem, model, randomness) if self.refit else model.probabilities
+
+    @staticmethod
+    def _kept(progress: Progress) -> Model:
+        assert progress.best is not None  # there is at least one outer iteration
+        return progress.best
+
+    def _objective(self, problem: Problem) -> Objective:
+        return Objective(
+            problem,
+            self.network or GCN(self.hidden_units, self.dropout),
+            weight_decay=self.weight_decay,
+            dtype=getattr(torch, self.dtype),
+            device=self.device,
+        )
+
+    def _initial_edges(self, problem: Problem) -> EdgeDistribution:
+        pairs = problem.pairs
+        if pairs is None:
+            pairs = knn_pairs(problem.features, self.k, metric=self.metric)
+        return DenseEdges(
+            problem.n_nodes,
+            pairs,
+            problem.weights,
+            dtype=getattr(torch, self.dtype),
+            device=self.device,
+        )
+
+    def _schedule(self) -> Schedule:
+        return Schedule(
+            tau=self.tau,
+            outer_learning_rate=self.outer_learning_rate,
+            outer_decay=self.outer_decay,
+            max_inner_steps=self.max_inner_steps,
+            inner_patience=self.inner_patience,
+            inner_tolerance=self.inner_tolerance,
+            patience=self.patience,
+            max_outer_iterations=self.max_outer_iterations,
+            n_samples=self.n_samples,
+            learn_inner_rate=self.learn_inner_rate,
+        )
+
+    def _refitted(
+        self, problem: Problem, model: Model, randomness: Randomness
+    ) -> NDArray[np.float64]:
+        """Predictions of a network fitted on all labelled rows, for as many steps as the best."""
+        everything = Split(np.flatnonzero(problem.labels >= 0), *[np.empty(0, np.int64)] * 2)
+        full = replace(problem, split=everything)
+        best = self.history_[model.iteration - 1]
+        return train_network(
+            full,
+            self._objective(full),
+            OPTIMIZERS[self.inner_optimizer](best["inner_learning_rate"]),
+            lambda: model.edges.draw(randomness.graphs),
+            randomness,
+            stopping_rows=None,
+            max_steps=int(best["inner_steps"]),
+            n_samples=self.n_samples,
+        ).probabilities
