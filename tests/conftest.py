@@ -1,4 +1,4 @@
-"""What all tests share: where the data files are."""
+"""What all tests share: where the data files are, and how examples are drawn."""
 
 from __future__ import annotations
 
@@ -6,6 +6,11 @@ import os
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+# The same examples on every run, and no deadline: a busy machine must not fail a test.
+settings.register_profile("edgewise", deadline=None, derandomize=True)
+settings.load_profile("edgewise")
 
 
 @pytest.fixture(scope="session")
