@@ -1,0 +1,1 @@
+"""Experiments: runs and their records, the store that keeps them, the runner, the statistics."""
