@@ -27,9 +27,9 @@ from torch import Tensor
 from edgewise.graph import kernels
 from edgewise.graph.sampled import Graph, TapeEntry
 
-# Factors on different row sets are applied together, with zero rows, as long as that costs at
-# most this much more arithmetic: one larger product runs better than several small ones.
-MERGE_SLACK = 1.25
+# A row that is not zero in factors of at least this share of the total rank is multiplied with all
+# of them at once, zeros included: one large product runs better than many thin ones.
+CORE_SHARE = 0.5
 
 
 @dataclass(frozen=True)
@@ -41,8 +41,8 @@ class Factors:
     right: Tensor  # (n_nodes, rank)
 
     @property
-    def cost(self) -> int:
-        return len(self.rows) * self.left.shape[1]
+    def rank(self) -> int:
+        return self.left.shape[1]
 
 
 class LowRank:
@@ -67,19 +67,20 @@ class LowRank:
     @property
     def rank(self) -> int:
         """Number of outer products (without that of `shift`)."""
-        return sum(factor.left.shape[1] for factor in self.factors)
+        return sum(factor.rank for factor in self.factors)
 
     @classmethod
     def from_tape(cls, graph: Graph, tape: Sequence[TapeEntry]) -> LowRank:
         """The derivative that the products recorded on one graph add up to."""
-        scale = graph.scale[:, None]
-        moment = torch.zeros_like(graph.scale)
+        scale = graph.scale.cpu()
+        moment = np.zeros_like(scale.numpy())
         by_rows: dict[bytes, list[tuple[NDArray[np.int64], Tensor, Tensor]]] = {}
-        for cotangent, dense in tape:
-            moment += ((graph.operator @ dense) * cotangent).sum(dim=1)
-            moment += ((graph.operator @ cotangent) * dense).sum(dim=1)
-            entry = _sparser_side_first((scale * cotangent).cpu(), (scale * dense).cpu())
-            by_rows.setdefault(entry[0].tobytes(), []).append(entry)
+        for entry in tape:
+            cotangent, dense, back, product = (tensor.cpu().contiguous() for tensor in entry)
+            kernels.add_row_products(moment, product.numpy(), cotangent.numpy())
+            kernels.add_row_products(moment, back.numpy(), dense.numpy())
+            factor = _sparser_side_first(scale[:, None] * cotangent, scale[:, None] * dense)
+            by_rows.setdefault(factor[0].tobytes(), []).append(factor)
         factors = [
             Factors(
                 group[0][0],
@@ -89,24 +90,33 @@ class LowRank:
             for group in by_rows.values()
             if len(group[0][0])
         ]
-        shift = -0.5 * graph.scale.square() * moment
-        return cls(factors, shift.cpu().numpy())
+        return cls(factors, -0.5 * scale.square().numpy() * moment)
 
     @classmethod
     def total(cls, parts: Sequence[LowRank]) -> LowRank:
-        """The sum of several derivatives, with factors on similar rows stacked side by side."""
+        """The sum of several derivatives; rows that most factors share are multiplied at once."""
         shift = np.sum([part.shift for part in parts], axis=0)
-        stacks: list[_Stack] = []
-        for factor in sorted(
-            (factor for part in parts for factor in part.factors), key=lambda f: len(f.rows)
-        ):
-            for stack in stacks:
-                if stack.admits(factor):
-                    stack.add(factor)
-                    break
-            else:
-                stacks.append(_Stack(factor))
-        return cls([stack.merged() for stack in stacks], shift)
+        factors = [factor for part in parts for factor in part.factors]
+        if not factors:
+            return cls((), shift)
+        ends = np.cumsum([0, *(factor.rank for factor in factors)])
+        rank_of_row = np.zeros(len(shift), np.int64)
+        for factor in factors:
+            rank_of_row[factor.rows] += factor.rank
+        core = np.flatnonzero(rank_of_row >= CORE_SHARE * ends[-1])
+        right = torch.cat([factor.right for factor in factors], dim=1)
+        left = right.new_zeros(len(core), right.shape[1])
+        rest = []
+        for factor, start, stop in zip(factors, ends[:-1], ends[1:], strict=True):
+            _, at_core, at_factor = np.intersect1d(
+                core, factor.rows, assume_unique=True, return_indices=True
+            )
+            left[torch.from_numpy(at_core), start:stop] = factor.left[torch.from_numpy(at_factor)]
+            outside = np.delete(np.arange(len(factor.rows)), at_factor)
+            if len(outside):
+                own = factor.left[torch.from_numpy(outside)]
+                rest.append(Factors(factor.rows[outside], own, right[:, start:stop]))
+        return cls([Factors(core, left, right), *rest] if len(core) else rest, shift)
 
     def band(self, start: int, stop: int) -> NDArray[Any]:
         """``sum left right'`` symmetrised, without the shift: rows start..stop-1, columns start..
@@ -143,36 +153,3 @@ def _sparser_side_first(left: Tensor, right: Tensor) -> tuple[NDArray[np.int64],
     if len(right_rows) < len(left_rows):
         return right_rows, right[torch.from_numpy(right_rows)], left
     return left_rows, left[torch.from_numpy(left_rows)], right
-
-
-class _Stack:
-    """Factors that will be stored on the union of their rows."""
-
-    def __init__(self, factor: Factors) -> None:
-        self._factors = [factor]
-        self._rows = factor.rows
-        self._cost = factor.cost
-        self._rank = factor.left.shape[1]
-
-    def admits(self, factor: Factors) -> bool:
-        union = len(np.union1d(self._rows, factor.rows))
-        together = union * (self._rank + factor.left.shape[1])
-        return together <= MERGE_SLACK * (self._cost + factor.cost)
-
-    def add(self, factor: Factors) -> None:
-        self._factors.append(factor)
-        self._rows = np.union1d(self._rows, factor.rows)
-        self._cost += factor.cost
-        self._rank += factor.left.shape[1]
-
-    def merged(self) -> Factors:
-        if len(self._factors) == 1:
-            return self._factors[0]
-        left = self._factors[0].left.new_zeros(len(self._rows), self._rank)
-        column = 0
-        for factor in self._factors:
-            width = factor.left.shape[1]
-            at = torch.from_numpy(np.searchsorted(self._rows, factor.rows))
-            left[at, column : column + width] = factor.left
-            column += width
-        return Factors(self._rows, left, torch.cat([f.right for f in self._factors], dim=1))

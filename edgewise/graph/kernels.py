@@ -28,12 +28,14 @@ def block_masses(
 ) -> None:
     """For blocks first..last-1: the sum of the values up to 1/2 and the number of those above."""
     for block in range(first, last):
+        own = values[bounds[block] : bounds[block + 1]]
         total = 0.0
-        count = 0
-        for e in range(bounds[block], bounds[block + 1]):
-            value = np.float64(values[e])
+        for e in range(len(own)):  # two loops, because only apart do they vectorise
+            value = np.float64(own[e])
             total += value if value <= 0.5 else 0.0
-            count += 1 if value > 0.5 else 0
+        count = np.int32(0)
+        for e in range(len(own)):
+            count += np.int32(own[e] > 0.5)
         mass[block] = total
         likely[block] = count
 
@@ -65,29 +67,36 @@ def locate(
 ) -> NDArray[np.int64]:
     """Turn points on the line of cumulated masses into positions, thinned to the exact intensity.
 
-    A position e is proposed with intensity ``rate * values[e]`` and kept with probability
+    The points come sorted, and so do the positions, some of them perhaps twice. A position e is
+    proposed with intensity ``rate * values[e]`` and kept with probability
     ``-log(1 - values[e]) / (rate * values[e])``.
     """
     kept = np.empty(len(targets), np.int64)
     n_kept = 0
+    block = 0
+    last = len(cumulative) - 1
     for k in range(len(targets)):
-        block = np.searchsorted(cumulative, targets[k], side="right")
-        if block >= len(cumulative):  # rounding at the very end of the line
-            block = len(cumulative) - 1
+        # The first block whose end lies beyond the target: gallop, then bisect.
+        step = 1
+        while block + step < last and cumulative[block + step] <= targets[k]:
+            block += step
+            step *= 2
+        end = min(block + step, last)
+        while block < end:
+            middle = (block + end) // 2
+            if cumulative[middle] <= targets[k]:
+                block = middle + 1
+            else:
+                end = middle
         rest = targets[k] - (cumulative[block - 1] if block > 0 else 0.0)
-        chosen = -1
         for e in range(bounds[block], bounds[block + 1]):
             value = np.float64(values[e])
-            if 0.0 < value <= 0.5:
-                chosen = e
-                rest -= value
-                if rest < 0.0:
-                    break
-        if chosen >= 0:
-            value = np.float64(values[chosen])
-            if acceptance[k] * rate * value < -np.log1p(-value):
-                kept[n_kept] = chosen
-                n_kept += 1
+            rest -= value if value <= 0.5 else 0.0
+            if rest < 0.0:
+                if acceptance[k] * rate * value < -np.log1p(-value):
+                    kept[n_kept] = e
+                    n_kept += 1
+                break
     return kept[:n_kept]
 
 
@@ -176,6 +185,16 @@ def descend_rows(
         for j in range(len(packed)):
             value = packed[j] - step * (gradient[j] + own + column_shift[j])
             packed[j] = min(max(value, zero), one)
+
+
+@njit(cache=True)
+def add_row_products(out: NDArray[Any], first: NDArray[Any], second: NDArray[Any]) -> None:
+    """Add the inner product of each row of `first` with the same row of `second`."""
+    for i in range(first.shape[0]):
+        total = out.dtype.type(0)
+        for j in range(first.shape[1]):
+            total += first[i, j] * second[i, j]
+        out[i] += total
 
 
 @njit(cache=True)

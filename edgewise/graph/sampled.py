@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -20,8 +20,14 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore", UserWarning)
     torch.sparse_csr_tensor(torch.tensor([0, 1]), torch.tensor([0]), torch.tensor([1.0]), (1, 1))
 
-#: What one differentiated product left behind: the cotangent C of its output and its input H.
-TapeEntry = tuple[Tensor, Tensor]
+
+class TapeEntry(NamedTuple):
+    """What one differentiated product ``Â H`` leaves behind."""
+
+    cotangent: Tensor  # C, of the product
+    dense: Tensor  # H
+    back: Tensor  # Â C
+    product: Tensor  # Â H
 
 
 class FixedMatrix:
@@ -79,7 +85,7 @@ class Graph:
     """The normalised adjacency of one graph, ``D~^{-1/2} (A + I) D~^{-1/2}``.
 
     ``graph @ H`` is the only way in which a network sees it, so every derivative with respect to
-    the graph is known from the pairs (C, H) of such products: see `recording`.
+    the graph is known from such products: see `recording`.
 
     Parameters
     ----------
@@ -141,19 +147,35 @@ class Graph:
 
     @classmethod
     def from_dense(cls, adjacency: Tensor) -> Graph:
-        """The graph of a dense symmetric matrix of non-negative weights without diagonal."""
+        """The graph of a dense symmetric matrix of non-negative weights without diagonal.
+
+        The matrix is kept, not copied: whoever changes it needs a new graph.
+        """
         scale = (1.0 + adjacency.sum(dim=1)).rsqrt()
-        operator = scale[:, None] * adjacency * scale
-        operator.diagonal().add_(scale.square())
-        return cls(operator, scale)
+        return cls(_Scaled(adjacency, scale), scale)
 
     @classmethod
     def complete(
-        cls, n_nodes: int, *, dtype: torch.dtype, device: torch.device | str = "cpu"
+        cls,
+        n_nodes: int,
+        *,
+        weight: float = 1.0,
+        dtype: torch.dtype,
+        device: torch.device | str = "cpu",
     ) -> Graph:
-        """The complete graph: its product is the mean over the nodes, so no matrix is built."""
-        scale = torch.full((n_nodes,), n_nodes**-0.5, dtype=dtype, device=device)
-        return cls(_Mean(), scale)
+        """The complete graph with equal weights: its product is a mean, so no matrix is built.
+
+        Examples
+        --------
+        >>> graph = Graph.complete(3, weight=0.5, dtype=torch.float32)
+        >>> (graph @ torch.eye(3)).detach()
+        tensor([[0.5000, 0.2500, 0.2500],
+                [0.2500, 0.5000, 0.2500],
+                [0.2500, 0.2500, 0.5000]])
+        """
+        degree = 1.0 + weight * (n_nodes - 1)
+        scale = torch.full((n_nodes,), degree**-0.5, dtype=dtype, device=device)
+        return cls(_Mean(weight * n_nodes / degree, (1.0 - weight) / degree), scale)
 
     def __matmul__(self, dense: Tensor) -> Tensor:
         product: Tensor = _GraphProduct.apply(self, self.anchor, dense)  # type: ignore[no-untyped-call]
@@ -161,7 +183,7 @@ class Graph:
 
     @contextmanager
     def recording(self) -> Iterator[list[TapeEntry]]:
-        """While open, each product that is differentiated leaves its (C, H) on the tape.
+        """While open, each product that is differentiated leaves a `TapeEntry`.
 
         With L the quantity differentiated, ``dL/dÂ = sum of C H'`` over the tape. `anchor` must
         be among the inputs of the derivative.
@@ -173,9 +195,28 @@ class Graph:
             self.tape = None
 
 
-class _Mean:
+class _Scaled:
+    """``D~^{-1/2} (A + I) D~^{-1/2}`` of a dense A, without a second matrix of its size."""
+
+    def __init__(self, adjacency: Tensor, scale: Tensor) -> None:
+        self._adjacency = adjacency
+        self._scale = scale[:, None]
+
     def __matmul__(self, dense: Tensor) -> Tensor:
-        return dense.mean(dim=0, keepdim=True).expand_as(dense)
+        scaled = self._scale * dense
+        return self._scale * torch.addmm(scaled, self._adjacency, scaled)
+
+
+class _Mean:
+    """``mean 11'/n + own I``: what normalisation makes of the complete graph."""
+
+    def __init__(self, mean: float, own: float) -> None:
+        self._mean = mean
+        self._own = own
+
+    def __matmul__(self, dense: Tensor) -> Tensor:
+        mean = self._mean * dense.mean(dim=0, keepdim=True)
+        return mean.expand_as(dense) if self._own == 0.0 else mean + self._own * dense
 
 
 class _GraphProduct(torch.autograd.Function):
@@ -184,16 +225,18 @@ class _GraphProduct(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, graph: Graph, anchor: Tensor, dense: Tensor) -> Tensor:
         ctx.graph = graph
-        ctx.save_for_backward(anchor, dense)
         product: Tensor = graph.operator @ dense
+        ctx.save_for_backward(anchor, dense)
+        ctx.product = product.detach()
         return product
 
     @staticmethod
     def backward(ctx: Any, cotangent: Tensor) -> tuple[None, Tensor | None, Tensor | None]:
         anchor, dense = ctx.saved_tensors
         graph: Graph = ctx.graph
+        back = graph @ cotangent
         if graph.tape is not None:
-            graph.tape.append((cotangent.detach(), dense.detach()))
-        _, _, needs_dense = ctx.needs_input_grad
-        back = graph @ cotangent if needs_dense else None
+            graph.tape.append(
+                TapeEntry(cotangent.detach(), dense.detach(), back.detach(), ctx.product)
+            )
         return None, torch.zeros_like(anchor), back

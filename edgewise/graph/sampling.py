@@ -71,9 +71,11 @@ class BernoulliSampler:
         """Positions of the successes of one draw, sorted."""
         total = self._cumulative[-1] if len(self._cumulative) else 0.0
         n_proposed = rng.poisson(RATE * total)
-        uniform = rng.random((2, n_proposed))
+        # Sorted, so that memory is read in order.
+        targets = np.sort(rng.random(n_proposed)) * total
+        acceptance = rng.random(n_proposed)
         unlikely = kernels.locate(
-            self._values, self._bounds, self._cumulative, uniform[0] * total, uniform[1], RATE
+            self._values, self._bounds, self._cumulative, targets, acceptance, RATE
         )
         likely = self._likely[rng.random(len(self._likely)) < self._values[self._likely]]
         drawn = np.sort(np.concatenate([unlikely, likely]))
