@@ -25,7 +25,7 @@ from edgewise.learn import Callback, Model, Progress, Schedule, learn
 from edgewise.nn.gcn import GCN
 from edgewise.nn.network import Network
 from edgewise.problem import Problem, Split
-from edgewise.train import Objective, Randomness, train_network
+from edgewise.train import Objective, Randomness, Score, train_network
 
 OPTIMIZERS: dict[str, type[Dynamics]] = {"adam": Adam, "momentum": Momentum, "sgd": SGD}
 
@@ -34,10 +34,12 @@ class TransductiveClassifier(ClassifierMixin, BaseEstimator, ABC):
     """A classifier that sees labelled and unlabelled rows, and perhaps a graph, when it is fitted.
 
     Subclasses say how in `_solve`, and declare their parameters in scikit-learn's
-    ``_parameter_constraints``.
+    ``_parameter_constraints``. Fitted, they hold a `validation_score_`: accuracy and loss of what
+    was learned from ``split.train``, on labelled rows that had no part in it.
     """
 
     _parameter_constraints: dict[str, list[Any]]
+    validation_score_: Score
 
     def fit(
         self,
@@ -225,6 +227,8 @@ class LDSClassifier(TransductiveClassifier):
         Number of outer iterations.
     best_iteration_ : int
         The outer iteration (from 1) that the model is from.
+    validation_score_ : Score
+        Accuracy and loss on the early-stopping rows, by which hyperparameters can be chosen.
 
     Examples
     --------
@@ -335,6 +339,7 @@ class LDSClassifier(TransductiveClassifier):
         model = self._kept(progress)
         self.best_iteration_ = model.iteration
         self.edges_ = model.edges
+        self.validation_score_ = model.scores.early_stopping
         return self._refitted(problem, model, randomness) if self.refit else model.probabilities
 
     @staticmethod

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -76,11 +76,7 @@ class Objective:
         self.device = torch.device(device)
         self.n_features = int(problem.features.shape[1])
         self.n_classes = problem.n_classes
-        self.features: Features
-        if isinstance(problem.features, np.ndarray):
-            self.features = torch.as_tensor(problem.features, dtype=dtype, device=self.device)
-        else:
-            self.features = FixedMatrix.from_scipy(problem.features, dtype, self.device)
+        self.features = as_features(problem.features, dtype, self.device)
         self.train = self._labelled(problem, problem.split.train)
         self.validation = self._labelled(problem, problem.split.validation)
         self._shapes: list[torch.Size] = []
@@ -139,6 +135,13 @@ class Objective:
             total = total + torch.softmax(logits.to(torch.float64), dim=1)
         mean: NDArray[np.float64] = (total / len(graphs)).cpu().numpy()
         return mean
+
+
+def as_features(table: Any, dtype: torch.dtype, device: torch.device) -> Features:
+    """An array or a SciPy sparse matrix as a network sees it."""
+    if isinstance(table, np.ndarray):
+        return torch.as_tensor(table, dtype=dtype, device=device)
+    return FixedMatrix.from_scipy(table, dtype, device)
 
 
 def flatten(tensors: Sequence[Tensor]) -> Tensor:
@@ -212,6 +215,7 @@ def train_network(
     patience: int = 20,
     max_steps: int = 400,
     n_samples: int = 1,
+    predict_under: Callable[[], Graph] | None = None,
 ) -> TrainedNetwork:
     """Fit the weights of a network on the training rows, under graphs that nobody learns.
 
@@ -226,15 +230,17 @@ def train_network(
         What is watched on the stopping rows.
     n_samples : int
         Graphs that the prediction is averaged over.
+    predict_under : callable, optional
+        Gives the graphs of evaluation and prediction, where they are not drawn as in training.
     """
+    evaluate_under = predict_under or draw
     best: tuple[float, State, Score] | None = None
     since_better = 0
     start = dynamics.start(objective.initial_weights(randomness.weights))
     for state, _ in inner_steps(objective, dynamics, draw, start, randomness.noise):
         if stopping_rows is not None:
-            now = score(
-                objective.probabilities(state.weights, [draw()]), problem.labels, stopping_rows
-            )
+            predicted = objective.probabilities(state.weights, [evaluate_under()])
+            now = score(predicted, problem.labels, stopping_rows)
             value = now.loss if criterion == "loss" else -now.accuracy
             since_better += 1
             if best is None or value < best[0]:
@@ -242,7 +248,7 @@ def train_network(
         if state.count >= max_steps or since_better >= patience:
             break
     kept = state if best is None else best[1]
-    graphs = [draw() for _ in range(n_samples)]
+    graphs = [evaluate_under() for _ in range(n_samples)]
     return TrainedNetwork(
         kept.weights,
         objective.probabilities(kept.weights, graphs),
