@@ -12,6 +12,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy.sparse import csr_array, issparse
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
@@ -20,12 +21,13 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from edgewise.bilevel.dynamics import SGD, Adam, Dynamics, Momentum
 from edgewise.graph.construct import knn_pairs
 from edgewise.graph.distribution import DenseEdges, EdgeDistribution
+from edgewise.induction import Induction, class_frequencies, far_distance
 from edgewise.inputs import adjacency_pairs, check_features, encode_labels, split_labelled
 from edgewise.learn import Callback, Model, Progress, Schedule, learn
 from edgewise.nn.gcn import GCN
 from edgewise.nn.network import Network
 from edgewise.problem import Problem, Split
-from edgewise.train import Objective, Randomness, Score, train_network
+from edgewise.train import Objective, Randomness, Score, TrainedNetwork, train_network
 
 OPTIMIZERS: dict[str, type[Dynamics]] = {"adam": Adam, "momentum": Momentum, "sgd": SGD}
 
@@ -80,7 +82,11 @@ class TransductiveClassifier(ClassifierMixin, BaseEstimator, ABC):
         problem = Problem(features, codes, self.classes_, split, pairs, weights)
         self.label_distributions_ = self._solve(problem, seed)
         self.transduction_ = self.classes_[self.label_distributions_.argmax(axis=1)]
+        self.class_frequencies_ = class_frequencies(codes, problem.n_classes)
+        self.split_ = split
         self._fitted_rows = features
+        self._fitted_labels = codes
+        self._seed = seed
         return self
 
     @abstractmethod
@@ -109,7 +115,11 @@ class TransductiveClassifier(ClassifierMixin, BaseEstimator, ABC):
         return predicted
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
-        """Class probabilities of rows that took part in the fit.
+        """Class probabilities of rows that took part in the fit, and of others.
+
+        Rows equal to a fitted row get what was found in the fit. Others are attached to the
+        fitted rows, without changing anything for these; see `edgewise.induction`. Rows far from
+        everything (see `novelty`) get the class frequencies of the labelled rows.
 
         Parameters
         ----------
@@ -119,20 +129,54 @@ class TransductiveClassifier(ClassifierMixin, BaseEstimator, ABC):
         -------
         ndarray, shape (n_rows, n_classes)
         """
-        check_is_fitted(self)
-        features = check_features(X, self._dtype(), min_rows=1)
-        validate_data(self, X, skip_check_array=True, reset=False)
-        if _same_table(features, self._fitted_rows):
-            return self.label_distributions_.copy()
-        place = {key: row for row, key in reversed(list(enumerate(_row_keys(self._fitted_rows))))}
-        rows = np.array([place.get(key, -1) for key in _row_keys(features)], dtype=np.int64)
+        features, rows = self._located(X)
         known: NDArray[np.float64] = self.label_distributions_[rows]
         unseen = np.flatnonzero(rows < 0)
         if len(unseen):
             known[unseen] = self._predict_unseen(features[unseen], unseen)
         return known
 
+    def novelty(self, X: Any) -> NDArray[np.bool_]:
+        """Which rows are far from all fitted ones, so that their class is anybody's guess.
+
+        A row is far if its nearest fitted row is more than twice as far away as is usual (the
+        95 % quantile) between fitted rows and their nearest neighbours; under the cosine metric
+        also if it has nothing in common with any fitted row.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix, shape (n_rows, n_features)
+
+        Returns
+        -------
+        ndarray of bool, shape (n_rows,)
+        """
+        features, rows = self._located(X)
+        far: NDArray[np.bool_] = np.zeros(len(rows), np.bool_)
+        unseen = np.flatnonzero(rows < 0)
+        if len(unseen):
+            far[unseen] = self._induction(unseen).is_far(features[unseen])
+        return far
+
+    def _located(self, X: Any) -> tuple[Any, NDArray[np.int64]]:
+        """Checked rows, and which fitted row each of them equals (-1 if none)."""
+        check_is_fitted(self)
+        features = check_features(X, self._dtype(), min_rows=1)
+        validate_data(self, X, skip_check_array=True, reset=False)
+        fitted = self._fitted_rows
+        if issparse(features) != issparse(fitted):
+            features = csr_array(features) if issparse(fitted) else features.toarray()
+        if _same_table(features, fitted):
+            return features, np.arange(features.shape[0])
+        place = {key: row for row, key in reversed(list(enumerate(_row_keys(fitted))))}
+        rows = [place.get(key, -1) for key in _row_keys(features)]
+        return features, np.array(rows, dtype=np.int64)
+
     def _predict_unseen(self, features: Any, rows: NDArray[np.int64]) -> NDArray[np.float64]:
+        return self._induction(rows).probabilities(features)
+
+    def _induction(self, rows: NDArray[np.int64]) -> Induction:
+        """What predicts rows that took no part in the fit: by default, nothing."""
         raise ValueError(
             f"row {rows[0]} of X (and {len(rows) - 1} more) did not take part in the fit, and "
             f"{type(self).__name__} predicts only rows that did. Fit again with these rows in X, "
@@ -157,10 +201,10 @@ def _row_keys(features: Any) -> list[bytes]:
     """The content of each row, as something that can be looked up."""
     if isinstance(features, np.ndarray):
         return [row.tobytes() for row in features + 0.0]  # + 0.0 makes -0 equal to 0
-    ends = features.indptr
-    return [
-        features.indices[a:b].tobytes() + features.data[a:b].tobytes() for a, b in pairwise(ends)
-    ]
+    features = features.copy()
+    features.eliminate_zeros()
+    ends, indices, data = features.indptr, features.indices.astype(np.int64), features.data
+    return [indices[a:b].tobytes() + data[a:b].tobytes() for a, b in pairwise(ends)]
 
 
 class LDSClassifier(TransductiveClassifier):
@@ -221,6 +265,12 @@ class LDSClassifier(TransductiveClassifier):
         The predicted class of each row.
     label_distributions_ : ndarray, shape (n_rows, n_classes)
         Class probabilities of each row.
+    weights_ : list of ndarray
+        The fitted weights of the network, in its own order.
+    class_frequencies_ : ndarray, shape (n_classes,)
+        Share of each class among the labelled rows.
+    split_ : Split
+        The roles of the labelled rows.
     history_ : list of dict
         Losses, accuracies, expected edges and seconds of each outer iteration.
     n_iter_ : int
@@ -235,7 +285,7 @@ class LDSClassifier(TransductiveClassifier):
     >>> import numpy as np
     >>> from edgewise import LDSClassifier
     >>> rng = np.random.default_rng(0)
-    >>> X = np.concatenate([rng.normal(0, 1, (30, 2)), rng.normal(4, 1, (30, 2))])
+    >>> X = np.concatenate([rng.normal(-2, 1, (30, 2)), rng.normal(2, 1, (30, 2))])
     >>> y = np.full(60, -1)
     >>> y[[0, 1, 2, 30, 31, 32]] = 0, 0, 0, 1, 1, 1
     >>> classifier = LDSClassifier(k=5, metric="euclidean", patience=2, random_state=0).fit(X, y)
@@ -325,9 +375,10 @@ class LDSClassifier(TransductiveClassifier):
 
     def _solve(self, problem: Problem, seed: int) -> NDArray[np.float64]:
         randomness = Randomness(seed, self.device)
+        objective = self._objective(problem)
         progress = learn(
             problem,
-            self._objective(problem),
+            objective,
             self._initial_edges(problem),
             OPTIMIZERS[self.inner_optimizer](self.inner_learning_rate),
             self._schedule(),
@@ -340,17 +391,40 @@ class LDSClassifier(TransductiveClassifier):
         self.best_iteration_ = model.iteration
         self.edges_ = model.edges
         self.validation_score_ = model.scores.early_stopping
-        return self._refitted(problem, model, randomness) if self.refit else model.probabilities
+        weights, probabilities = model.weights, model.probabilities
+        if self.refit:
+            refitted = self._refitted(problem, model, randomness)
+            weights, probabilities = refitted.weights, refitted.probabilities
+        self.weights_ = [part.cpu().numpy() for part in objective.unflatten(weights)]
+        self._far = far_distance(problem.features, self.metric)
+        return probabilities
+
+    def _induction(self, rows: NDArray[np.int64]) -> Induction:
+        return Induction(
+            self._network(),
+            [torch.as_tensor(part, device=self.device) for part in self.weights_],
+            self.edges_,
+            self._fitted_rows,
+            self.class_frequencies_,
+            self._far,
+            self.k,
+            self.metric,
+            self._schedule().n_samples,
+            self._seed,
+        )
 
     @staticmethod
     def _kept(progress: Progress) -> Model:
         assert progress.best is not None  # there is at least one outer iteration
         return progress.best
 
+    def _network(self) -> Network:
+        return self.network or GCN(self.hidden_units, self.dropout)
+
     def _objective(self, problem: Problem) -> Objective:
         return Objective(
             problem,
-            self.network or GCN(self.hidden_units, self.dropout),
+            self._network(),
             weight_decay=self.weight_decay,
             dtype=getattr(torch, self.dtype),
             device=self.device,
@@ -382,10 +456,8 @@ class LDSClassifier(TransductiveClassifier):
             learn_inner_rate=self.learn_inner_rate,
         )
 
-    def _refitted(
-        self, problem: Problem, model: Model, randomness: Randomness
-    ) -> NDArray[np.float64]:
-        """Predictions of a network fitted on all labelled rows, for as many steps as the best."""
+    def _refitted(self, problem: Problem, model: Model, randomness: Randomness) -> TrainedNetwork:
+        """A network fitted on all labelled rows, for as many steps as the best."""
         everything = Split(np.flatnonzero(problem.labels >= 0), *[np.empty(0, np.int64)] * 2)
         full = replace(problem, split=everything)
         best = self.history_[model.iteration - 1]
@@ -398,4 +470,4 @@ class LDSClassifier(TransductiveClassifier):
             stopping_rows=None,
             max_steps=int(best["inner_steps"]),
             n_samples=self.n_samples,
-        ).probabilities
+        )
