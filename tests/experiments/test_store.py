@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import subprocess
@@ -192,11 +193,20 @@ def test_corrupt_lines_are_named_and_skipped(store, bad):
     assert reader.records() == [before, after]  # warned once
 
 
-def test_a_record_under_the_key_of_another_run_is_refused(store):
-    store.add(full_record())
-    body = json.loads(path_of(store).read_text())
-    body["seed"] += 1
-    with pytest.raises(ValueError, match="checksum"):
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ({"seed": 4}, "key does not belong"),
+        ({"seed": "four"}, "not a record"),
+        ({"surprise": 1}, "not a record"),
+    ],
+)
+def test_a_wrong_record_with_a_right_checksum_is_refused(change, problem):
+    body = {**json.loads(encode(full_record())), **change}
+    del body["check"]
+    text = json.dumps(body, sort_keys=True, separators=(",", ":")).replace("1.0,", "1,")
+    body["check"] = hashlib.sha256(text.encode()).hexdigest()[:8]
+    with pytest.raises(ValueError, match=problem):
         decode(json.dumps(body))
 
 
