@@ -187,6 +187,12 @@ class DenseEdges(EdgeDistribution):
 
     def probability(self, rows: ArrayLike, cols: ArrayLike) -> NDArray[Any]:
         first, second = np.asarray(rows, np.int64), np.asarray(cols, np.int64)
+        nodes = np.concatenate([first.ravel(), second.ravel()])
+        unknown = nodes[(nodes < 0) | (nodes >= self.n_nodes)]
+        if len(unknown):  # its place would be that of another pair
+            raise IndexError(
+                f"no pair with node {unknown[0]}: nodes are numbered 0 to {self.n_nodes - 1}"
+            )
         low, high = np.minimum(first, second), np.maximum(first, second)
         proper = low != high
         values = np.zeros(proper.shape, self._theta.dtype)

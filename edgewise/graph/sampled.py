@@ -226,17 +226,17 @@ class _GraphProduct(torch.autograd.Function):
     def forward(ctx: Any, graph: Graph, anchor: Tensor, dense: Tensor) -> Tensor:
         ctx.graph = graph
         product: Tensor = graph.operator @ dense
-        ctx.save_for_backward(anchor, dense)
-        ctx.product = product.detach()
+        # Saved by autograd's own means, so that a network which changes the product in place
+        # (``out += bias``) meets an error, not a wrong derivative.
+        ctx.save_for_backward(anchor, dense, product)
         return product
 
     @staticmethod
     def backward(ctx: Any, cotangent: Tensor) -> tuple[None, Tensor | None, Tensor | None]:
-        anchor, dense = ctx.saved_tensors
+        anchor, dense, product = ctx.saved_tensors
         graph: Graph = ctx.graph
         back = graph @ cotangent
         if graph.tape is not None:
-            graph.tape.append(
-                TapeEntry(cotangent.detach(), dense.detach(), back.detach(), ctx.product)
-            )
+            entry = cotangent, dense, back, product
+            graph.tape.append(TapeEntry(*(tensor.detach() for tensor in entry)))
         return None, torch.zeros_like(anchor), back
