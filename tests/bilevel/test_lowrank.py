@@ -1,0 +1,223 @@
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose, assert_array_equal
+
+from edgewise.bilevel import lowrank
+from edgewise.bilevel.lowrank import Factors, LowRank
+from edgewise.graph.pairs import Pairs
+from edgewise.graph.sampled import Graph
+
+N = 11
+DTYPES = [torch.float32, torch.float64]
+
+
+def factors(rng, rows, rank, dtype=torch.float64, n_nodes=N):
+    rows = np.array(sorted(rows), np.int64)
+    left = torch.as_tensor(rng.normal(size=(len(rows), rank)), dtype=dtype)
+    return Factors(rows, left, torch.as_tensor(rng.normal(size=(n_nodes, rank)), dtype=dtype))
+
+
+def dense_factors(gradient):
+    """``sum left right'``, written out."""
+    G = np.zeros((gradient.n_nodes, gradient.n_nodes))
+    for factor in gradient.factors:
+        G[factor.rows] += factor.left.double().numpy() @ factor.right.double().numpy().T
+    return G
+
+
+def dense(gradient):
+    """``G + G'`` with ``G = sum left right' + r 1'``."""
+    G = dense_factors(gradient) + gradient.shift[:, None].astype(float)
+    return G + G.T
+
+
+def upper(n_nodes=N):
+    return tuple(index.astype(np.int64) for index in np.triu_indices(n_nodes, 1))
+
+
+def by_bands(gradient, bounds):
+    """The derivative put together from bands; the lower triangle and diagonal are left 0."""
+    n = gradient.n_nodes
+    whole = np.zeros((n, n))
+    for start, stop in itertools.pairwise(bounds):
+        band = gradient.band(start, stop)
+        assert band.shape == (stop - start, n - start)
+        whole[start:stop, start:] = band + gradient.shift[start:stop, None] + gradient.shift[start:]
+    return np.triu(whole, 1)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("bounds", [[0, N], [0, 1, 2, 7, N], list(range(N + 1)), [0, 5, N]])
+def test_bands_pairs_and_the_dense_matrix_agree(bounds, dtype):
+    rng = np.random.default_rng(0)
+    real = np.float32 if dtype == torch.float32 else np.float64
+    parts = [[0, 3, 10], [4], range(N), [5, 6, 7]]
+    gradient = LowRank(
+        [factors(rng, rows, 2 + k, dtype) for k, rows in enumerate(parts)],
+        rng.normal(size=N).astype(real),
+    )
+    assert (gradient.n_nodes, gradient.rank) == (N, 2 + 3 + 4 + 5)
+    expected = dense(gradient)
+    tolerance = {"rtol": 1e-4, "atol": 1e-5} if dtype == torch.float32 else {"atol": 1e-12}
+    assert_allclose(by_bands(gradient, bounds), np.triu(expected, 1), **tolerance)
+    rows, cols = upper()
+    assert_allclose(gradient.at_pairs(rows, cols), expected[rows, cols], **tolerance)
+    # In either orientation, in any order, with repetitions.
+    some = rng.integers(0, len(rows), 20)
+    assert_allclose(
+        gradient.at_pairs(cols[some], rows[some]), expected[rows[some], cols[some]], **tolerance
+    )
+    assert gradient.at_pairs(rows, cols).dtype == gradient.band(0, N).dtype == real
+
+
+row_sets = st.sets(st.integers(0, N - 1), min_size=1)
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    st.lists(st.lists(st.tuples(row_sets, st.integers(1, 4)), max_size=4), min_size=1, max_size=4),
+    st.sampled_from([0.0, 0.3, lowrank.CORE_SHARE, 1.0, 2.0]),
+)
+def test_total_is_the_sum_however_much_is_merged(parts, share):
+    rng = np.random.default_rng(1)
+    gradients = [
+        LowRank([factors(rng, rows, rank) for rows, rank in part], rng.normal(size=N))
+        for part in parts
+    ]
+    expected = sum(dense(gradient) for gradient in gradients)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(lowrank, "CORE_SHARE", share)
+        total = LowRank.total(gradients)
+    n_factors = sum(len(gradient.factors) for gradient in gradients)
+    if share == 0.0:
+        assert len(total.factors) == min(1, n_factors), "all merged"
+    if share == 2.0:
+        assert len(total.factors) == n_factors, "none merged"
+    assert_allclose(dense(total), expected, atol=1e-12)
+    rows, cols = upper()
+    assert_allclose(total.at_pairs(rows, cols), expected[rows, cols], atol=1e-12)
+    assert_allclose(by_bands(total, [0, 4, N]), np.triu(expected, 1), atol=1e-12)
+    for factor in total.factors:
+        assert np.all(np.diff(factor.rows) > 0)
+        assert len(factor.rows) == len(factor.left)
+
+
+def test_total_merges_the_rows_that_most_factors_share():
+    rng = np.random.default_rng(2)
+    first = LowRank([factors(rng, [0, 1, 2, 3, 4, 5], 3)], np.zeros(N))
+    similar = LowRank([factors(rng, [1, 2, 3, 4, 5, 6], 3)], np.ones(N))
+    other = LowRank([factors(rng, [9, 10], 3)], np.ones(N))
+    total = LowRank.total([first, similar, other])
+    shared = [factor for factor in total.factors if factor.rank > 3]
+    assert [factor.rows.tolist() for factor in shared] == [[1, 2, 3, 4, 5]]
+    alone = [factor.rows.tolist() for factor in total.factors if factor.rank == 3]
+    assert sorted(alone) == [[0], [6], [9, 10]]
+    assert_array_equal(total.shift, np.full(N, 2.0))
+
+
+def test_total_does_not_change_its_parts():
+    rng = np.random.default_rng(3)
+    parts = [LowRank([factors(rng, [0, 1, 2], 2)], rng.normal(size=N)) for _ in range(3)]
+    before = [dense(part) for part in parts]
+    LowRank.total(parts)
+    for part, then in zip(parts, before, strict=True):
+        assert_array_equal(dense(part), then)
+
+
+def test_a_single_part_is_its_own_total():
+    rng = np.random.default_rng(4)
+    part = LowRank([factors(rng, [2, 5], 3), factors(rng, [3], 1)], rng.normal(size=N))
+    assert_allclose(dense(LowRank.total([part])), dense(part), atol=1e-14)
+
+
+class TestFromTape:
+    pairs = Pairs.fold([0, 1, 2, 3, 4, 0, 7], [1, 2, 3, 4, 5, 6, 8], N)  # 9 and 10 are isolated
+
+    def gradient_and_dense(self, loss, dtype=torch.float64):
+        """LowRank of a loss of a graph, and autograd by a dense adjacency."""
+        rng = np.random.default_rng(5)
+        weights = rng.uniform(0.5, 2.0, self.pairs.n_pairs)
+        graph = Graph.from_pairs(self.pairs, N, weights=weights, dtype=dtype)
+        H = torch.as_tensor(rng.normal(size=(N, 4)), dtype=dtype).requires_grad_()
+        value = loss(graph, H)
+        with graph.recording() as tape:
+            torch.autograd.grad(value, [H, graph.anchor])
+        A = torch.zeros(N, N, dtype=torch.float64)
+        A[self.pairs.rows, self.pairs.cols] = torch.as_tensor(weights)
+        A = (A + A.T).requires_grad_()
+        with_loops = A + torch.eye(N, dtype=torch.float64)
+        scale = with_loops.sum(dim=1).rsqrt()
+        dense_loss = loss(scale[:, None] * with_loops * scale, H.detach().double())
+        (G,) = torch.autograd.grad(dense_loss, A)
+        return LowRank.from_tape(graph, tape), (G + G.T).numpy()
+
+    @pytest.mark.parametrize("dtype", DTYPES)
+    def test_several_products_on_one_graph(self, dtype):
+        def loss(operator, H):
+            return (operator @ torch.tanh(operator @ H)).pow(3).sum() + (operator @ H)[2:5].sum()
+
+        gradient, expected = self.gradient_and_dense(loss, dtype)
+        rows, cols = upper()
+        tolerance = {"rtol": 1e-3, "atol": 1e-4} if dtype == torch.float32 else {"atol": 1e-11}
+        assert_allclose(gradient.at_pairs(rows, cols), expected[rows, cols], **tolerance)
+        assert_allclose(by_bands(gradient, [0, 3, N]), np.triu(expected, 1), **tolerance)
+
+    def test_a_masked_loss_is_stored_on_few_rows(self):
+        def loss(operator, H):
+            return torch.tanh(operator @ torch.sigmoid(operator @ H))[[3, 9]].square().sum()
+
+        gradient, expected = self.gradient_and_dense(loss)
+        sizes = {tuple(factor.rows) for factor in gradient.factors}
+        # The masked rows, and theirs with their neighbours: node 9 is isolated.
+        assert sizes == {(3, 9), (2, 3, 4, 9)}
+        rows, cols = upper()
+        assert_allclose(gradient.at_pairs(rows, cols), expected[rows, cols], atol=1e-13)
+
+    def test_the_input_can_be_the_sparser_side(self):
+        def loss(operator, H):
+            mask = torch.zeros(N, 1, dtype=H.dtype)
+            mask[4] = 1.0
+            return torch.tanh(operator @ (H * mask)).pow(2).sum()
+
+        gradient, expected = self.gradient_and_dense(loss)
+        assert [factor.rows.tolist() for factor in gradient.factors] == [[4]]
+        rows, cols = upper()
+        assert_allclose(gradient.at_pairs(rows, cols), expected[rows, cols], atol=1e-13)
+
+    def test_a_tape_of_zeros(self):
+        """Still a gradient, of rank 0."""
+        gradient, expected = self.gradient_and_dense(lambda graph, H: 0.0 * (graph @ H).sum())
+        assert not expected.any()
+        assert (gradient.rank, gradient.factors, gradient.n_nodes) == (0, (), N)
+        assert not gradient.shift.any()
+        assert not gradient.band(0, N).any()
+        assert not gradient.at_pairs(*upper()).any()
+        total = LowRank.total([gradient, gradient])
+        assert (total.rank, total.n_nodes) == (0, N)
+        assert not total.band(3, 7).any()
+
+    def test_an_empty_tape(self):
+        graph = Graph.from_pairs(self.pairs, N)
+        with graph.recording() as tape:
+            pass
+        gradient = LowRank.from_tape(graph, tape)
+        assert (gradient.rank, gradient.n_nodes) == (0, N)
+        assert not gradient.band(0, N).any()
+
+    def test_is_linear_in_the_tape(self):
+        def one(operator, H):
+            return torch.tanh(operator @ H)[:4].sum()
+
+        def other(operator, H):
+            return (operator @ H)[6:].square().sum()
+
+        both, _ = self.gradient_and_dense(lambda operator, H: one(operator, H) + other(operator, H))
+        parts = [self.gradient_and_dense(loss)[0] for loss in (one, other)]
+        assert_allclose(dense(both), dense(LowRank.total(parts)), atol=1e-12)
