@@ -253,3 +253,28 @@ def unpack(
         rows[k] = row
         cols[k] = positions[k] - offsets[row] + row + 1
     return rows, cols
+
+
+@njit(cache=True)
+def collect_below(
+    band: NDArray[Any], shift: NDArray[Any], start: int, threshold: float
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[Any]]:
+    """The pairs of a band (see `descend_rows`) with ``band_ij + r_i + r_j`` below a threshold."""
+    bound = band.dtype.type(threshold)
+    count = np.int64(0)
+    for k in range(band.shape[0]):
+        own = shift[start + k]
+        for j in range(k + 1, band.shape[1]):
+            count += np.int64(band[k, j] + (own + shift[start + j]) < bound)
+    rows = np.empty(count, np.int64)
+    cols = np.empty(count, np.int64)
+    values = np.empty(count, band.dtype)
+    at = 0
+    for k in range(band.shape[0]):
+        own = shift[start + k]
+        for j in range(k + 1, band.shape[1]):
+            value = band[k, j] + (own + shift[start + j])
+            if value < bound:
+                rows[at], cols[at], values[at] = start + k, start + j, value
+                at += 1
+    return rows, cols, values

@@ -1,0 +1,104 @@
+"""Candidates that follow the gradient: with room for all pairs, nothing but `DenseEdges`."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from edgewise.bilevel.lowrank import Factors, LowRank
+from edgewise.graph.construct import random_pairs
+from edgewise.graph.distribution import DenseEdges
+from edgewise.graph.growing import GrowingEdges, most_negative
+from edgewise.graph.pairs import Pairs
+
+N_NODES = 40
+
+
+def gradient(seed):
+    rng = np.random.default_rng(seed)
+    rows = np.sort(rng.choice(N_NODES, 12, replace=False))
+    left, right = torch.from_numpy(rng.normal(size=(12, 3))), rng.normal(size=(N_NODES, 3))
+    shift = rng.normal(size=N_NODES)
+    return LowRank([Factors(rows, left, torch.from_numpy(right))], shift)
+
+
+def all_pairs():
+    return Pairs(*(ends.astype(np.int64) for ends in np.triu_indices(N_NODES, 1)))
+
+
+@pytest.fixture
+def initial():
+    return random_pairs(N_NODES, n_pairs=60, rng=np.random.default_rng(0))
+
+
+def test_most_negative_pairs_are_those_of_a_full_sort(initial):
+    for seed in range(5):
+        derivative = gradient(seed)
+        everything = all_pairs()
+        values = derivative.at_pairs(*everything)
+        known = set(zip(*initial, strict=True))
+        outside = [e for e, pair in enumerate(zip(*everything, strict=True)) if pair not in known]
+        wanted = sorted(values[outside][values[outside] < 0])[:30]
+        found, slopes = most_negative(derivative, N_NODES, initial, 30)
+        np.testing.assert_allclose(np.sort(slopes), wanted, atol=1e-12)
+        np.testing.assert_allclose(derivative.at_pairs(*found), slopes, atol=1e-12)
+        assert not known & set(zip(*found, strict=True))
+
+
+def test_bands_do_not_change_the_selection(initial, monkeypatch):
+    whole = most_negative(gradient(1), N_NODES, initial, 5)
+    monkeypatch.setattr("edgewise.graph.growing.BAND_ENTRIES", 3 * N_NODES)
+    banded = most_negative(gradient(1), N_NODES, initial, 5)
+    np.testing.assert_allclose(np.sort(whole[1]), np.sort(banded[1]), atol=1e-12)
+
+
+def test_with_room_for_all_pairs_it_is_the_dense_distribution(initial):
+    dense = DenseEdges(N_NODES, initial, dtype=torch.float64)
+    growing = GrowingEdges(
+        N_NODES, initial, max_edges_per_node=N_NODES, growth_interval=1, dtype=torch.float64
+    )
+    ours, theirs = np.random.default_rng(3), np.random.default_rng(3)
+    everything = all_pairs()
+    for seed in range(25):
+        for edges in (dense, growing):
+            edges.descend(gradient(seed), 0.05)
+        np.testing.assert_allclose(
+            growing.probability(*everything), dense.probability(*everything), atol=1e-12
+        )
+        for mine, other in zip(growing.sample(ours), dense.sample(theirs), strict=True):
+            np.testing.assert_array_equal(mine, other)
+
+
+def test_never_more_candidates_than_there_is_room_for(initial):
+    edges = GrowingEdges(N_NODES, initial, max_edges_per_node=3, growth_interval=2)
+    for seed in range(12):
+        before = edges.probability(*all_pairs())
+        edges.descend(gradient(seed), 0.1)
+        if seed % 2 == 0:
+            assert edges.pairs.n_pairs <= edges.capacity == 60
+        else:  # no newcomers between growths
+            assert not (edges.probability(*all_pairs())[before == 0] > 0).any()
+    order = edges.pairs.rows * N_NODES + edges.pairs.cols
+    assert (np.diff(order) > 0).all()
+
+
+def test_the_least_probable_leave(initial):
+    edges = GrowingEdges(N_NODES, initial, max_edges_per_node=2, growth_interval=1)
+    roomy = GrowingEdges(N_NODES, initial, max_edges_per_node=N_NODES, growth_interval=1)
+    for candidate in (edges, roomy):
+        candidate.descend(gradient(7), 0.1)
+    _, kept = edges.top_edges(1000)
+    _, wanted = roomy.top_edges(edges.capacity)
+    np.testing.assert_allclose(kept, wanted)
+
+
+def test_copy_goes_on_alike(initial):
+    edges = GrowingEdges(N_NODES, initial, growth_interval=3)
+    edges.descend(gradient(0), 0.1)
+    twin = edges.copy()
+    for seed in range(1, 5):
+        edges.descend(gradient(seed), 0.1)
+    for seed in range(1, 5):
+        twin.descend(gradient(seed), 0.1)
+    np.testing.assert_array_equal(edges.probability(*all_pairs()), twin.probability(*all_pairs()))
