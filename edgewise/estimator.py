@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 from numbers import Integral, Real
-from typing import Any, Literal
+from os import PathLike
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
@@ -26,8 +27,12 @@ from edgewise.inputs import adjacency_pairs, check_features, encode_labels, spli
 from edgewise.learn import Callback, Model, Progress, Schedule, learn
 from edgewise.nn.gcn import GCN
 from edgewise.nn.network import Network
+from edgewise.persistence import load_classifier, save_classifier
 from edgewise.problem import Problem, Split
 from edgewise.train import Objective, Randomness, Score, TrainedNetwork, train_network
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 OPTIMIZERS: dict[str, type[Dynamics]] = {"adam": Adam, "momentum": Momentum, "sgd": SGD}
 
@@ -398,6 +403,45 @@ class LDSClassifier(TransductiveClassifier):
         self.weights_ = [part.cpu().numpy() for part in objective.unflatten(weights)]
         self._far = far_distance(problem.features, self.metric)
         return probabilities
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write the fitted classifier to a folder, or over an earlier one in such a folder.
+
+        The folder holds a JSON manifest and a safetensors file, no pickle: loading it executes
+        nothing. Whatever happens while it is written, an earlier model stays intact until the
+        new one is complete. `callbacks` and a `random_state` that is a generator are not saved.
+
+        Parameters
+        ----------
+        path : str or path-like
+        """
+        check_is_fitted(self)
+        save_classifier(self, path)
+
+    @classmethod
+    def load(
+        cls,
+        path: str | PathLike[str],
+        *,
+        network: Network | None = None,
+        device: str | None = None,
+    ) -> Self:
+        """Read a classifier that `save` wrote; it predicts the same, to the last bit.
+
+        Parameters
+        ----------
+        path : str or path-like
+        network : Network, optional
+            The network it was fitted with, needed if that is a class of your own.
+        device : str, optional
+            Where to compute, if not where it was fitted.
+
+        Returns
+        -------
+        LDSClassifier
+        """
+        classifier: Self = load_classifier(cls, path, network=network, device=device)
+        return classifier
 
     def _induction(self, rows: NDArray[np.int64]) -> Induction:
         return Induction(
