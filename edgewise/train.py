@@ -83,8 +83,8 @@ class Objective:
 
     def _labelled(self, problem: Problem, rows: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
         return (
-            torch.from_numpy(rows).to(self.device),
-            torch.from_numpy(problem.labels[rows]).to(self.device),
+            torch.tensor(rows, device=self.device),
+            torch.tensor(problem.labels[rows], device=self.device),
         )
 
     def initial_weights(self, generator: torch.Generator) -> Tensor:
@@ -140,7 +140,8 @@ class Objective:
 def as_features(table: Any, dtype: torch.dtype, device: torch.device) -> Features:
     """An array or a SciPy sparse matrix as a network sees it."""
     if isinstance(table, np.ndarray):
-        return torch.as_tensor(table, dtype=dtype, device=device)
+        # PyTorch shares memory with writable arrays only (those of pandas and joblib may not be).
+        return torch.as_tensor(np.require(table, requirements="W"), dtype=dtype, device=device)
     return FixedMatrix.from_scipy(table, dtype, device)
 
 

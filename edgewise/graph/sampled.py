@@ -59,9 +59,9 @@ class FixedMatrix:
 def csr_tensor(matrix: Any, dtype: torch.dtype, device: torch.device) -> Tensor:
     """A SciPy CSR matrix as a PyTorch CSR tensor with 32-bit indices."""
     return torch.sparse_csr_tensor(
-        torch.from_numpy(matrix.indptr.astype(np.int32, copy=False)),
-        torch.from_numpy(matrix.indices.astype(np.int32, copy=False)),
-        torch.from_numpy(matrix.data),
+        torch.from_numpy(np.require(matrix.indptr, np.int32, "W")),
+        torch.from_numpy(np.require(matrix.indices, np.int32, "W")),
+        torch.from_numpy(np.require(matrix.data, requirements="W")),
         matrix.shape,
         dtype=dtype,
         device=device,
