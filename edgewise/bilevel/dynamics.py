@@ -164,10 +164,9 @@ class Adam(Dynamics):
         first_cotangent = memory[0] - rate * direction
         # sqrt is not differentiable at v' = 0. There g and m' are 0 as well, the step is 0 for
         # every rate, and the derivative is taken to be 0 in place of 0/0.
-        through_root = torch.where(
-            root > 0, rate * direction * first / (2.0 * root * (root + self.epsilon)), 0.0
-        )
-        second_cotangent = memory[1] + through_root
+        positive = root.sign()  # 1 or 0: a comparison would not be vectorised
+        divisor = (root + (1.0 - positive)) * (root + self.epsilon)
+        second_cotangent = memory[1] + (0.5 * rate) * direction * first * positive / divisor
         return Adjoint(
             (1.0 - self.beta1) * first_cotangent
             + (2.0 * (1.0 - self.beta2)) * gradient * second_cotangent,

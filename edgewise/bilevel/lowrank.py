@@ -74,22 +74,22 @@ class LowRank:
         """The derivative that the products recorded on one graph add up to."""
         scale = graph.scale.cpu()
         moment = np.zeros_like(scale.numpy())
-        by_rows: dict[bytes, list[tuple[NDArray[np.int64], Tensor, Tensor]]] = {}
+        by_rows: dict[bytes, tuple[NDArray[np.int64], list[Tensor], list[Tensor]]] = {}
         for entry in tape:
             cotangent, dense, back, product = (tensor.cpu().contiguous() for tensor in entry)
             kernels.add_row_products(moment, product.numpy(), cotangent.numpy())
             kernels.add_row_products(moment, back.numpy(), dense.numpy())
-            factor = _sparser_side_first(scale[:, None] * cotangent, scale[:, None] * dense)
-            by_rows.setdefault(factor[0].tobytes(), []).append(factor)
-        factors = [
-            Factors(
-                group[0][0],
-                torch.cat([left for _, left, _ in group], dim=1),
-                torch.cat([right for _, _, right in group], dim=1),
-            )
-            for group in by_rows.values()
-            if len(group[0][0])
-        ]
+            rows, sparse, full = _sparser_side_first(cotangent, dense)
+            _, lefts, rights = by_rows.setdefault(rows.tobytes(), (rows, [], []))
+            lefts.append(sparse)
+            rights.append(full)
+        factors = []
+        for rows, lefts, rights in by_rows.values():
+            if len(rows):
+                chosen = torch.from_numpy(rows)
+                left = torch.cat(lefts, dim=1).index_select(0, chosen)
+                left *= scale.index_select(0, chosen)[:, None]
+                factors.append(Factors(rows, left, torch.cat(rights, dim=1).mul_(scale[:, None])))
         return cls(factors, -0.5 * scale.square().numpy() * moment)
 
     @classmethod
@@ -104,19 +104,19 @@ class LowRank:
         for factor in factors:
             rank_of_row[factor.rows] += factor.rank
         core = np.flatnonzero(rank_of_row >= CORE_SHARE * ends[-1])
+        position = np.full(len(shift), -1)
+        position[core] = np.arange(len(core))
         right = torch.cat([factor.right for factor in factors], dim=1)
         left = right.new_zeros(len(core), right.shape[1])
-        rest = []
+        merged = [Factors(core, left, right)] if len(core) else []
         for factor, start, stop in zip(factors, ends[:-1], ends[1:], strict=True):
-            _, at_core, at_factor = np.intersect1d(
-                core, factor.rows, assume_unique=True, return_indices=True
-            )
-            left[torch.from_numpy(at_core), start:stop] = factor.left[torch.from_numpy(at_factor)]
-            outside = np.delete(np.arange(len(factor.rows)), at_factor)
-            if len(outside):
-                own = factor.left[torch.from_numpy(outside)]
-                rest.append(Factors(factor.rows[outside], own, right[:, start:stop]))
-        return cls([Factors(core, left, right), *rest] if len(core) else rest, shift)
+            at, values = position[factor.rows], factor.left.numpy()
+            shared = at >= 0
+            left.numpy()[at[shared], start:stop] = values[shared]
+            if not shared.all():
+                own = torch.from_numpy(values[~shared])
+                merged.append(Factors(factor.rows[~shared], own, right[:, start:stop]))
+        return cls(merged, shift)
 
     def band(self, start: int, stop: int) -> NDArray[Any]:
         """``sum left right'`` symmetrised, without the shift: rows start..stop-1, columns start..
@@ -146,10 +146,7 @@ class LowRank:
         return values
 
 
-def _sparser_side_first(left: Tensor, right: Tensor) -> tuple[NDArray[np.int64], Tensor, Tensor]:
-    """Rows on which the sparser of the two is not zero, those rows of it, and the other one."""
-    left_rows = kernels.nonzero_rows(left.numpy())
-    right_rows = kernels.nonzero_rows(right.numpy())
-    if len(right_rows) < len(left_rows):
-        return right_rows, right[torch.from_numpy(right_rows)], left
-    return left_rows, left[torch.from_numpy(left_rows)], right
+def _sparser_side_first(one: Tensor, other: Tensor) -> tuple[NDArray[np.int64], Tensor, Tensor]:
+    """Rows on which the sparser of the two is not zero, that one, and the other one."""
+    rows, other_rows = kernels.nonzero_rows(one.numpy()), kernels.nonzero_rows(other.numpy())
+    return (other_rows, other, one) if len(other_rows) < len(rows) else (rows, one, other)

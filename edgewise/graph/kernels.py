@@ -71,8 +71,7 @@ def locate(
     proposed with intensity ``rate * values[e]`` and kept with probability
     ``-log(1 - values[e]) / (rate * values[e])``.
     """
-    kept = np.empty(len(targets), np.int64)
-    n_kept = 0
+    blocks = np.empty(len(targets), np.int64)
     block = 0
     last = len(cumulative) - 1
     for k in range(len(targets)):
@@ -88,9 +87,19 @@ def locate(
                 block = middle + 1
             else:
                 end = middle
+        blocks[k] = block
+    # The blocks lie far apart in memory. With nothing to decide in between, the processor asks for
+    # many of them at a time; in the scan below it would wait for each.
+    heads = np.empty(len(targets), values.dtype)
+    for k in range(len(targets)):
+        heads[k] = values[bounds[blocks[k]]]
+    kept = np.empty(len(targets), np.int64)
+    n_kept = 0
+    for k in range(len(targets)):
+        block = blocks[k]
         rest = targets[k] - (cumulative[block - 1] if block > 0 else 0.0)
         for e in range(bounds[block], bounds[block + 1]):
-            value = np.float64(values[e])
+            value = np.float64(heads[k] if e == bounds[block] else values[e])
             rest -= value if value <= 0.5 else 0.0
             if rest < 0.0:
                 if acceptance[k] * rate * value < -np.log1p(-value):
@@ -188,6 +197,24 @@ def descend_rows(
 
 
 @njit(cache=True)
+def merge(first: NDArray[np.int64], second: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Union of two sorted arrays, in either of which a value may be repeated."""
+    merged = np.empty(len(first) + len(second), np.int64)
+    n_merged = i = j = 0
+    while i < len(first) or j < len(second):
+        if j == len(second) or (i < len(first) and first[i] <= second[j]):
+            value = first[i]
+            i += 1
+        else:
+            value = second[j]
+            j += 1
+        if n_merged == 0 or merged[n_merged - 1] != value:
+            merged[n_merged] = value
+            n_merged += 1
+    return merged[:n_merged]
+
+
+@njit(cache=True, fastmath=_REORDER)
 def add_row_products(out: NDArray[Any], first: NDArray[Any], second: NDArray[Any]) -> None:
     """Add the inner product of each row of `first` with the same row of `second`."""
     for i in range(first.shape[0]):
@@ -278,3 +305,21 @@ def collect_below(
                 rows[at], cols[at], values[at] = start + k, start + j, value
                 at += 1
     return rows, cols, values
+
+
+@njit(cache=True, fastmath=_REORDER)
+def entries_of_product(
+    left: NDArray[Any],
+    right: NDArray[Any],
+    rows: NDArray[np.int64],
+    cols: NDArray[np.int64],
+    out: NDArray[Any],
+) -> None:
+    """The entries (rows[e], cols[e]) of ``left right'``."""
+    for e in range(len(rows)):
+        u = left[rows[e]]
+        v = right[cols[e]]
+        total = out.dtype.type(0)
+        for c in range(len(u)):
+            total += u[c] * v[c]
+        out[e] = total

@@ -52,6 +52,8 @@ class FixedMatrix:
         )
 
     def __matmul__(self, dense: Tensor) -> Tensor:
+        if not torch.is_grad_enabled():
+            return self.matrix @ dense
         product: Tensor = _FixedProduct.apply(self.matrix, self.transposed, dense)  # type: ignore[no-untyped-call]
         return product
 
@@ -77,8 +79,7 @@ class _FixedProduct(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, cotangent: Tensor) -> tuple[None, None, Tensor]:
-        back: Tensor = _FixedProduct.apply(ctx.transposed, ctx.matrix, cotangent)  # type: ignore[no-untyped-call]
-        return None, None, back
+        return None, None, FixedMatrix(ctx.transposed, ctx.matrix) @ cotangent
 
 
 class Graph:
@@ -178,6 +179,8 @@ class Graph:
         return cls(_Mean(weight * n_nodes / degree, (1.0 - weight) / degree), scale)
 
     def __matmul__(self, dense: Tensor) -> Tensor:
+        if not torch.is_grad_enabled():
+            return self.operator @ dense  # type: ignore[no-any-return]
         product: Tensor = _GraphProduct.apply(self, self.anchor, dense)  # type: ignore[no-untyped-call]
         return product
 

@@ -71,13 +71,14 @@ class BernoulliSampler:
         """Positions of the successes of one draw, sorted."""
         total = self._cumulative[-1] if len(self._cumulative) else 0.0
         n_proposed = rng.poisson(RATE * total)
-        # Sorted, so that memory is read in order.
-        targets = np.sort(rng.random(n_proposed)) * total
+        # The points of a Poisson process in order, so that memory is read in order: sums of
+        # exponential gaps, scaled to the line.
+        points = rng.standard_exponential(n_proposed + 1).cumsum()
+        targets = points[:-1] * (total / points[-1])
         acceptance = rng.random(n_proposed)
         unlikely = kernels.locate(
             self._values, self._bounds, self._cumulative, targets, acceptance, RATE
         )
         likely = self._likely[rng.random(len(self._likely)) < self._values[self._likely]]
-        drawn = np.sort(np.concatenate([unlikely, likely]))
         # The process may hit a variable twice: what counts is the set.
-        return drawn[np.append(True, drawn[1:] != drawn[:-1])] if len(drawn) else drawn
+        return kernels.merge(unlikely, likely)

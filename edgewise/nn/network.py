@@ -61,6 +61,9 @@ def dropout(hidden: Tensor, rate: float, noise: torch.Generator | None) -> Tenso
         return hidden
     bits = torch.empty(-(-hidden.numel() // 4), dtype=torch.int64, device=hidden.device)
     lanes = bits.random_(-(2**63), None, generator=noise).view(torch.int16)
-    dropped = min(round(rate * 2**16), 2**16 - 1)
-    kept = lanes[: hidden.numel()].view(hidden.shape) >= dropped - 2**15
-    return hidden * kept.to(hidden.dtype).mul_(2**16 / (2**16 - dropped))
+    dropped = min(max(round(rate * 2**16), 1), 2**16 - 1)
+    # Clamped to two neighbouring values: a comparison would not be vectorised.
+    first_kept = dropped - 2**15
+    kept = lanes.clamp_(first_kept - 1, first_kept)[: hidden.numel()].view(hidden.shape)
+    scale = 2**16 / (2**16 - dropped)
+    return hidden * kept.to(hidden.dtype).sub_(first_kept - 1).mul_(scale)
