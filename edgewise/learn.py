@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +14,7 @@ from torch import Tensor
 
 from edgewise.bilevel.dynamics import Dynamics
 from edgewise.bilevel.hypergradient import unrolled_hypergradient
+from edgewise.bilevel.lowrank import LowRank
 from edgewise.graph.distribution import EdgeDistribution
 from edgewise.graph.sampled import Graph
 from edgewise.problem import Problem
@@ -116,6 +117,7 @@ class Model:
 class Progress:
     """All that changes while learning, besides the edges and the random streams."""
 
+    criterion: str = "accuracy"
     history: list[OuterIteration] = field(default_factory=list)
     best: Model | None = None
     updates: int = 0
@@ -135,16 +137,23 @@ class Progress:
         probabilities: NDArray[np.float64],
         scores: Scores,
     ) -> None:
-        """Keep the model if its early-stopping accuracy, or at equal accuracy its loss, is best."""
+        """Keep the model if it is best on the early-stopping rows: by accuracy, then by loss."""
         self.since_better += 1
-        accuracy, loss = scores.early_stopping
+        rank = scores.early_stopping.rank(self.criterion)
         if self.best is not None:
-            best = self.best.scores.early_stopping
-            if (accuracy, -loss) <= (best.accuracy, -best.loss):
+            best = self.best.scores.early_stopping.rank(self.criterion)
+            if rank <= best:
                 return
-        if self.best is None or accuracy > self.best.scores.early_stopping.accuracy:
+        if self.best is None or rank[0] > best[0]:
             self.since_better = 0
         self.best = Model(weights, edges.copy(), probabilities, scores, len(self.history) + 1)
+
+
+class OuterTerm(Protocol):
+    """A further term of the outer objective (see `edgewise.denoising.Denoiser`)."""
+
+    def gradient(self, draw: Callable[[], Graph], rng: np.random.Generator) -> LowRank:
+        """Derivative of the term by the edges."""
 
 
 class Callback:
@@ -165,6 +174,7 @@ def learn(
     schedule: Schedule,
     randomness: Randomness,
     callbacks: Sequence[Callback] = (),
+    terms: Sequence[OuterTerm] = (),
 ) -> Progress:
     """Algorithm 1. Changes `edges` (and, if learned, the rate of `dynamics`) in place.
 
@@ -195,8 +205,10 @@ def learn(
                     hypergradient = unrolled_hypergradient(
                         objective, dynamics, trajectory, draw, randomness.noise
                     )
+                    parts = [hypergradient.edges]
+                    parts += [term.gradient(draw, randomness.graphs) for term in terms]
                     eta = schedule.outer_rate(progress.updates)
-                    edges.descend(hypergradient.edges, eta)
+                    edges.descend(LowRank.total(parts), eta)
                     if schedule.learn_inner_rate:
                         descend_inner_rate(dynamics, hypergradient.learning_rate, eta)
                     progress.updates += 1

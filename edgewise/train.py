@@ -47,6 +47,12 @@ class Score(NamedTuple):
     accuracy: float
     loss: float
 
+    def rank(self, criterion: str) -> tuple[float, float]:
+        """Greater is better: by "accuracy" or by "loss", ties decided by the other one."""
+        if criterion == "accuracy":
+            return self.accuracy, -self.loss
+        return -self.loss, self.accuracy
+
 
 class Objective:
     """The inner and the outer loss of the paper, as functions of flat weights and a graph.
@@ -157,6 +163,8 @@ def score(
     chosen, truth = probabilities[rows], labels[rows]
     own = chosen[np.arange(len(rows)), truth]
     loss = -np.log(np.maximum(own, np.finfo(np.float64).tiny)).mean()
+    if np.isnan(loss):  # a network that diverged: no other is worse, which NaN would not say
+        loss = np.inf
     return Score(float((chosen.argmax(axis=1) == truth).mean()), float(loss))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from copy import deepcopy
+from copy import copy, deepcopy
 from typing import Any
 
 import numpy as np
@@ -229,14 +229,22 @@ class SimilarityEdges(CandidateEdges):
         probability[new, place] = expit(scale * (similarity / self._unit - offset))
         return found, probability
 
+    def copy(self) -> SimilarityEdges:
+        twin = copy(self)
+        twin._theta = self._theta.copy()
+        twin._lay_out()
+        twin._start_parameters(*self.parameters)
+        # Loading such a state does not copy its tensors, which steps change in place.
+        twin._optimizer.load_state_dict(deepcopy(self._optimizer.state_dict()))
+        return twin
+
     def __getstate__(self) -> dict[str, Any]:
         own = ("n_candidates", "metric", "learning_rates", "pull", "_features", "_unit")
         return {
             **super().__getstate__(),
             **{name: getattr(self, name) for name in own},
             "parameters": self.parameters,
-            # Loading such a state does not copy its tensors, which steps change in place.
-            "adam": deepcopy(self._optimizer.state_dict()),
+            "adam": self._optimizer.state_dict(),
         }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
