@@ -85,7 +85,7 @@ class Objective:
         self.features = as_features(problem.features, dtype, self.device)
         self.train = self._labelled(problem, problem.split.train)
         self.validation = self._labelled(problem, problem.split.validation)
-        self._shapes: list[torch.Size] = []
+        self._shapes = [weight.shape for weight in self._fresh(torch.Generator())]
 
     def _labelled(self, problem: Problem, rows: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
         return (
@@ -95,9 +95,10 @@ class Objective:
 
     def initial_weights(self, generator: torch.Generator) -> Tensor:
         """Fresh weights as one flat vector."""
-        weights = self.network.initial_weights(self.n_features, self.n_classes, generator)
-        self._shapes = [weight.shape for weight in weights]
-        return flatten(weights).to(dtype=self.dtype, device=self.device)
+        return flatten(self._fresh(generator)).to(dtype=self.dtype, device=self.device)
+
+    def _fresh(self, generator: torch.Generator) -> list[Tensor]:
+        return self.network.initial_weights(self.n_features, self.n_classes, generator)
 
     def unflatten(self, flat: Tensor) -> list[Tensor]:
         """The network's weights as views of a flat vector."""

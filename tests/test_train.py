@@ -191,6 +191,11 @@ class TestScore:
         assert accuracy == 0.0
         assert 100.0 < loss < np.inf
 
+    def test_a_network_that_diverged_has_the_worst_loss(self):
+        probabilities = np.array([[0.5, 0.5], [np.nan, np.nan]])
+        assert score(probabilities, np.array([0, 1]), np.array([0, 1])).loss == np.inf
+        assert score(probabilities, np.array([0, 1]), np.array([0])).loss < 1.0
+
 
 class TestStalled:
     losses = st.lists(st.floats(0.0, 1e6) | st.just(float("nan")), max_size=60)
