@@ -134,14 +134,14 @@ def _load(name: str, seed: int, random_split: int | None) -> Dataset:
     return load(name, seed=seed, random_split=random_split)
 
 
-def evaluate(run: Run, problem: Problem, exam: Exam) -> Outcome:
-    """Fit the method of a run to a problem, then judge it by an exam.
+def evaluate(run: Run, problem: Problem, exam: Exam | None) -> Outcome:
+    """Fit the method of a run to a problem, then judge it.
 
     Parameters
     ----------
     run : Run, of which the data set's name and the variant are not looked at
     problem : Problem, whose labels are those that a method may see, and no others
-    exam : Exam, which is opened after the fit
+    exam : Exam, which is opened after the fit; None where there is nothing to be judged on
 
     Returns
     -------
@@ -171,7 +171,8 @@ def evaluate(run: Run, problem: Problem, exam: Exam) -> Outcome:
     seconds = time.perf_counter() - started
     probabilities = all_classes(model, problem.n_classes)
     scores = _scores(model, probabilities, problem, run.labels)
-    scores["test"] = exam.mark(probabilities)
+    if exam is not None:
+        scores["test"] = exam.mark(probabilities)
     edges = getattr(model, "edges_", None)
     initial = _initial_edges(model, problem)
     return Outcome(
