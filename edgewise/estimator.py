@@ -20,11 +20,16 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from edgewise.bilevel.dynamics import SGD, Adam, Dynamics, Momentum
+from edgewise.denoising import Denoiser
 from edgewise.graph.construct import knn_pairs
 from edgewise.graph.distribution import DenseEdges, EdgeDistribution
+from edgewise.graph.growing import GrowingEdges
+from edgewise.graph.similarity import SimilarityEdges
 from edgewise.induction import Induction, class_frequencies, far_distance
 from edgewise.inputs import adjacency_pairs, check_features, encode_labels, split_labelled
 from edgewise.learn import Callback, Model, Progress, Schedule, learn
+from edgewise.learn_similarity import SimilaritySchedule, learn_similarity
+from edgewise.memory import require_memory
 from edgewise.nn.gcn import GCN
 from edgewise.nn.network import Network
 from edgewise.persistence import load_classifier, save_classifier
@@ -33,6 +38,11 @@ from edgewise.train import Objective, Randomness, Score, TrainedNetwork, train_n
 
 if TYPE_CHECKING:
     from typing_extensions import Self
+
+# Rows up to which "auto" storage keeps a probability for each pair: 0.3 GB, twice.
+DENSE_UP_TO = 12_000
+# The probabilities being learned and the best so far, and a third for what else is needed.
+DENSE_COPIES = 3
 
 OPTIMIZERS: dict[str, type[Dynamics]] = {"adam": Adam, "momentum": Momentum, "sgd": SGD}
 
@@ -223,9 +233,19 @@ class LDSClassifier(TransductiveClassifier):
     Parameters
     ----------
     k : int, default=10
-        Neighbours a row in the initial graph, if none is given.
+        Neighbours a row in the initial graph, if none is given. With ``edges="similarity"`` the
+        expected degree at the start.
     metric : {"cosine", "euclidean"}, default="cosine"
         By which neighbours are near.
+    edges : {"free", "similarity"}, default="free"
+        What is learned: a probability of its own for each pair, or few parameters of a similarity
+        of the rows' features, which over-fit less and know new rows as well. The latter takes no
+        `graph` and goes its own way: see `edgewise.learn_similarity`.
+    storage : {"auto", "dense", "sparse"}, default="auto"
+        Whether free probabilities are kept for all pairs, or only for the candidates that the
+        gradient asks for, in memory linear in the rows; "auto" is dense up to 12,000 rows.
+    max_edges_per_node : int, default=20
+        Candidates a row under sparse storage.
     tau : int or None, default=5
         Inner steps between two updates of the edges, which is also how far the hypergradient looks
         back. 0 alternates between weights and edges; None unrolls the whole inner problem.
@@ -301,6 +321,9 @@ class LDSClassifier(TransductiveClassifier):
     _parameter_constraints: dict[str, list[Any]] = {  # noqa: RUF012 - scikit-learn's convention
         "k": [Interval(Integral, 1, None, closed="left")],
         "metric": [StrOptions({"cosine", "euclidean"})],
+        "edges": [StrOptions({"free", "similarity"})],
+        "storage": [StrOptions({"auto", "dense", "sparse"})],
+        "max_edges_per_node": [Interval(Integral, 1, None, closed="left")],
         "tau": [Interval(Integral, 0, None, closed="left"), None],
         "outer_learning_rate": [Interval(Real, 0, None, closed="neither")],
         "outer_decay": [Interval(Real, 0, None, closed="left")],
@@ -329,6 +352,9 @@ class LDSClassifier(TransductiveClassifier):
         k: int = 10,
         *,
         metric: Literal["cosine", "euclidean"] = "cosine",
+        edges: Literal["free", "similarity"] = "free",
+        storage: Literal["auto", "dense", "sparse"] = "auto",
+        max_edges_per_node: int = 20,
         tau: int | None = 5,
         outer_learning_rate: float = 1.0,
         outer_decay: float = 1e-3,
@@ -353,6 +379,9 @@ class LDSClassifier(TransductiveClassifier):
     ) -> None:
         self.k = k
         self.metric = metric
+        self.edges = edges
+        self.storage = storage
+        self.max_edges_per_node = max_edges_per_node
         self.tau = tau
         self.outer_learning_rate = outer_learning_rate
         self.outer_decay = outer_decay
@@ -381,15 +410,18 @@ class LDSClassifier(TransductiveClassifier):
     def _solve(self, problem: Problem, seed: int) -> NDArray[np.float64]:
         randomness = Randomness(seed, self.device)
         objective = self._objective(problem)
-        progress = learn(
-            problem,
-            objective,
-            self._initial_edges(problem),
-            OPTIMIZERS[self.inner_optimizer](self.inner_learning_rate),
-            self._schedule(),
-            randomness,
-            self.callbacks or (),
-        )
+        if self.edges == "similarity":
+            progress = self._learn_similarity(problem, randomness)
+        else:
+            progress = learn(
+                problem,
+                objective,
+                self._initial_edges(problem),
+                OPTIMIZERS[self.inner_optimizer](self.inner_learning_rate),
+                self._schedule(),
+                randomness,
+                self.callbacks or (),
+            )
         self.history_ = [iteration.as_dict() for iteration in progress.history]
         self.n_iter_ = len(self.history_)
         model = self._kept(progress)
@@ -478,12 +510,46 @@ class LDSClassifier(TransductiveClassifier):
         pairs = problem.pairs
         if pairs is None:
             pairs = knn_pairs(problem.features, self.k, metric=self.metric)
-        return DenseEdges(
-            problem.n_nodes,
-            pairs,
-            problem.weights,
-            dtype=getattr(torch, self.dtype),
-            device=self.device,
+        dtype = getattr(torch, self.dtype)
+        options: dict[str, Any] = {"dtype": dtype, "device": self.device}
+        n_nodes = problem.n_nodes
+        if self.storage == "sparse" or (self.storage == "auto" and n_nodes > DENSE_UP_TO):
+            return GrowingEdges(
+                n_nodes,
+                pairs,
+                problem.weights,
+                max_edges_per_node=self.max_edges_per_node,
+                **options,
+            )
+        require_memory(
+            DENSE_COPIES * dtype.itemsize * n_nodes * (n_nodes - 1) // 2,
+            f"a probability for each pair of {n_nodes} rows (storage='dense')",
+            "Use storage='sparse', which is linear in the rows.",
+        )
+        return DenseEdges(n_nodes, pairs, problem.weights, **options)
+
+    def _learn_similarity(self, problem: Problem, randomness: Randomness) -> Progress:
+        if problem.pairs is not None:
+            raise ValueError(
+                "edges='similarity' learns a graph from the features alone, but a graph was given: "
+                "leave it out, or use edges='free'."
+            )
+        options: dict[str, Any] = {"dtype": getattr(torch, self.dtype), "device": self.device}
+        return learn_similarity(
+            problem,
+            self._objective,
+            SimilarityEdges(
+                problem.features, expected_degree=self.k, metric=self.metric, **options
+            ),
+            Denoiser(problem.features, randomness.weights, **options),
+            SimilaritySchedule(
+                learning_rate=self.inner_learning_rate,
+                max_steps=self.max_inner_steps,
+                patience=self.inner_patience,
+            ),
+            self._schedule(),
+            randomness,
+            self.callbacks or (),
         )
 
     def _schedule(self) -> Schedule:
