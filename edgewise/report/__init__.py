@@ -1,0 +1,1 @@
+"""What is shown of a fit: live progress, where its time went, pictures."""
