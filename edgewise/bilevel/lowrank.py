@@ -95,6 +95,8 @@ class LowRank:
     @classmethod
     def total(cls, parts: Sequence[LowRank]) -> LowRank:
         """The sum of several derivatives; rows that most factors share are multiplied at once."""
+        if len(parts) == 1:  # perhaps a total already: to merge it again would only widen it
+            return parts[0]
         shift = np.sum([part.shift for part in parts], axis=0)
         factors = [factor for part in parts for factor in part.factors]
         if not factors:
