@@ -138,12 +138,8 @@ def _print(found: ComparisonResult) -> None:
     from rich.table import Table
 
     how = "parameters chosen for each seed" if found.tuned else "default parameters"
-    table = Table(
-        title=f"Test accuracy on {found.source}, mean ± sd over {len(found.seeds)} seed(s), {how}",
-        title_justify="left",
-        box=box.SIMPLE_HEAD,
-        pad_edge=False,
-    )
+    title = f"Test accuracy on {found.source}, mean ± sd over {len(found.seeds)} seed(s), {how}"
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("method", no_wrap=True)
     columns = ["accuracy, %", "seconds a fit", "edges"]
     for name in [*columns, "settings tried"] if found.tuned else columns:
@@ -152,6 +148,7 @@ def _print(found: ComparisonResult) -> None:
         cells = [result.method, _accuracy(result), _seconds(result.seconds), _edges(result)]
         table.add_row(*cells, *([str(result.settings)] if found.tuned else []))
     console = results()
+    console.print(title, soft_wrap=True)
     console.print(table)
     if any(result.best for result in found.methods):
         console.print("* best, or not significantly different from it (paired t-test, 0.05)")

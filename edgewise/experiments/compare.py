@@ -16,8 +16,8 @@ from edgewise.experiments.protocol import Labels, Run, criterion_of
 from edgewise.experiments.runner import run_all
 from edgewise.experiments.statistics import Verdict, best_methods, mean_std, verdict
 from edgewise.experiments.store import Store
-from edgewise.experiments.table import RandomSplits, Table
 from edgewise.experiments.tune import Space, TunedRun, open_store, tune_runs
+from edgewise.experiments.user_data import RandomSplits, UserData
 from edgewise.experiments.workers import Execute
 from edgewise.problem import Problem
 
@@ -401,8 +401,8 @@ def _task(
         raise ValueError("y is missing: give the labels of the rows, with -1 or None where unknown")
     if variant:
         raise ValueError("variant is for named data sets; change X, y and graph themselves instead")
-    splits = RandomSplits(Table.of(source, y, graph), test_share)
-    problem, exam = splits.table.divide(seed, test_share)
+    splits = RandomSplits(UserData.of(source, y, graph), test_share)
+    problem, exam = splits.data.divide(seed, test_share)
     return _Task(name or "your rows", splits.name, splits, problem, len(exam.rows))
 
 

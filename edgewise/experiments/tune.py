@@ -30,7 +30,7 @@ from edgewise.experiments.protocol import (
 )
 from edgewise.experiments.runner import run_all
 from edgewise.experiments.store import Store
-from edgewise.experiments.table import FixedSplit, Table
+from edgewise.experiments.user_data import FixedSplit, UserData
 from edgewise.experiments.workers import Execute
 from edgewise.inputs import split_labelled
 from edgewise.problem import Split
@@ -431,12 +431,12 @@ def tune(
     >>> tuned.best_estimator_.predict(X).shape
     (150,)
     """
-    table = Table.of(X, y, graph)
+    data = UserData.of(X, y, graph)
     rng = np.random.default_rng(random_state)
     split = split_labelled(
-        table.codes, validation=validation, early_stopping=early_stopping, rng=rng
+        data.codes, validation=validation, early_stopping=early_stopping, rng=rng
     )
-    task = FixedSplit(table, split)
+    task = FixedSplit(data, split)
     base = Run(method, task.name, parameters or {}, seed=random_state)
     spaces = None if search_space is None else {method: search_space}
     with open_store(store) as records:
@@ -459,8 +459,8 @@ def tune(
     model = make_method(method, **best, refit=labels == "equal", random_state=random_state)
     model.fit(X, y, graph, validation=split.validation, early_stopping=split.early_stopping)
     chosen = strip(tuned.record)
-    table_of_trials = trials_table(tuned.trials)
-    return Tuned(method, best, chosen.accuracy, criterion_of(method), model, table_of_trials, split)
+    table = trials_table(tuned.trials)
+    return Tuned(method, best, chosen.accuracy, criterion_of(method), model, table, split)
 
 
 def trials_table(trials: Iterable[Record]) -> pd.DataFrame:

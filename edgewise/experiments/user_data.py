@@ -21,7 +21,7 @@ _LEAST_LABELS = 8  # two rows for each of the four parts
 
 
 @dataclass(frozen=True, eq=False)
-class Table:
+class UserData:
     """Features, partly known labels, and perhaps a graph, checked and encoded.
 
     Attributes
@@ -39,12 +39,12 @@ class Table:
     weights: NDArray[np.float64] | None = None
 
     @classmethod
-    def of(cls, X: Any, y: Any, graph: Any = None) -> Table:
+    def of(cls, X: Any, y: Any, graph: Any = None) -> UserData:
         """Check what a user gives; see `LDSClassifier.fit` for what that may be.
 
         Examples
         --------
-        >>> Table.of([[0.0], [1.0], [2.0]], ["a", "b", ""]).codes
+        >>> UserData.of([[0.0], [1.0], [2.0]], ["a", "b", ""]).codes
         array([ 0,  1, -1])
         """
         features = check_features(X)
@@ -80,8 +80,8 @@ class Table:
 
         Examples
         --------
-        >>> table = Table.of(np.arange(20.0)[:, None], [0, 1] * 8 + [-1] * 4)
-        >>> problem, exam = table.divide(seed=0, test_share=0.25)
+        >>> data = UserData.of(np.arange(20.0)[:, None], [0, 1] * 8 + [-1] * 4)
+        >>> problem, exam = data.divide(seed=0, test_share=0.25)
         >>> len(exam.rows), len(problem.split.train), len(problem.split.validation)
         (4, 4, 4)
         """
@@ -117,7 +117,7 @@ class Table:
 class FixedSplit:
     """Executes runs on a table whose labelled rows have their roles already; nothing is judged."""
 
-    table: Table
+    data: UserData
     split: Split
 
     @property
@@ -126,24 +126,24 @@ class FixedSplit:
         digest = hashlib.sha256()
         for rows in (self.split.train, self.split.validation, self.split.early_stopping):
             digest.update(f"{len(rows)}".encode() + rows.tobytes())
-        return f"{self.table.name}-{digest.hexdigest()[:8]}"
+        return f"{self.data.name}-{digest.hexdigest()[:8]}"
 
     def __call__(self, run: Run) -> Outcome:
-        return evaluate(run, self.table.problem(self.split), None)
+        return evaluate(run, self.data.problem(self.split), None)
 
 
 @dataclass(frozen=True)
 class RandomSplits:
     """Executes runs on a table whose labelled rows get their roles from the run's seed."""
 
-    table: Table
+    data: UserData
     test_share: float
 
     @property
     def name(self) -> str:
         """A name for the data and the way they are divided."""
-        return f"{self.table.name}-test{self.test_share:g}"
+        return f"{self.data.name}-test{self.test_share:g}"
 
     def __call__(self, run: Run) -> Outcome:
-        problem, exam = self.table.divide(run.seed, self.test_share)
+        problem, exam = self.data.divide(run.seed, self.test_share)
         return evaluate(run, problem, exam)
