@@ -112,18 +112,26 @@ def test_all_ways_to_make_a_graph_agree(n_nodes, data):
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("weight", [0.0, 0.3, 1.0, 2.5])
 @pytest.mark.parametrize("n_nodes", [1, 2, 9])
-def test_complete_graph_is_that_of_all_ones(n_nodes, dtype):
-    complete = Graph.complete(n_nodes, dtype=dtype)
+def test_complete_graph_is_that_of_equal_entries(n_nodes, weight, dtype):
+    complete = Graph.complete(n_nodes, weight=weight, dtype=dtype)
     ones = torch.ones(n_nodes, n_nodes, dtype=dtype) - torch.eye(n_nodes, dtype=dtype)
-    explicit = Graph.from_dense(ones)
+    explicit = Graph.from_dense(weight * ones)
     rows, cols = np.triu_indices(n_nodes, 1)
-    by_pairs = Graph.from_pairs(Pairs(rows, cols), n_nodes, dtype=dtype)
+    by_pairs = Graph.from_pairs(
+        Pairs(rows, cols), n_nodes, weights=np.full(len(rows), weight), dtype=dtype
+    )
     H = torch.randn(n_nodes, 4, dtype=dtype, generator=torch.Generator().manual_seed(0))
     tolerance = 10 * torch.finfo(dtype).eps
     for other in (explicit, by_pairs):
         assert_allclose((complete @ H).detach(), (other @ H).detach(), atol=tolerance)
         assert_allclose(complete.scale, other.scale, rtol=tolerance)
+
+
+def test_complete_graph_has_weights_of_one():
+    graph = Graph.complete(4, dtype=torch.float64)
+    assert_allclose(as_matrix(graph), np.full((4, 4), 0.25))
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -104,6 +104,21 @@ def test_a_million_variables_of_one_in_a_million(real):
     assert stats.chisquare(within, expected).pvalue > LEVEL
 
 
+def test_no_place_is_preferred():
+    """Half a million successes of equals: their places tell a distortion of one per cent."""
+    values = np.full(700, 0.3)
+    rng = np.random.default_rng(13)
+    sampler = BernoulliSampler(values, ragged(values, rng))
+    n_draws = 2500
+    counts = draws(sampler, n_draws, len(values), rng).sum(axis=0)
+    assert p_values(counts, n_draws, values).min() > LEVEL / len(values)
+    # Sums over the first k variables: a random walk, whose greatest excursion is Kolmogorov's.
+    excess = np.cumsum(counts - n_draws * 0.3) / np.sqrt(n_draws * 0.3 * 0.7 * len(values))
+    bridge = excess - np.linspace(0.0, 1.0, len(values)) * excess[-1]
+    assert stats.kstwobign.sf(np.abs(bridge).max()) > LEVEL
+    assert abs(excess[-1]) < 3.3
+
+
 def test_number_of_successes_has_the_variance_of_independent_variables():
     """Marginals alone would let a sampler pass that fixes, or spreads, the number drawn."""
     values = np.concatenate([np.full(300, 0.04), np.full(30, 0.45), np.full(10, 0.8)])
