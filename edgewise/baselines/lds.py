@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import ClassVar
 
+import numpy as np
 import torch
 
 from edgewise.baselines.base import SearchSpace
@@ -14,6 +15,7 @@ from edgewise.graph.construct import knn_pairs
 from edgewise.graph.distribution import EdgeDistribution
 from edgewise.graph.similarity_matrix import SimilarityMatrix
 from edgewise.learn import Schedule
+from edgewise.memory import require_memory
 from edgewise.problem import Problem
 
 _RATES: SearchSpace = {
@@ -74,10 +76,9 @@ class KNNLDSClassifier(LDSClassifier):
 class DenseKNNLDSClassifier(LDSClassifier):
     """LDS with a dense real-valued similarity matrix in place of a random graph.
 
-    The same bilevel program, started from the kNN graph; every product with the graph costs
-    n_rows × n_rows, and so does its memory, three times (the matrix, its gradient's band aside, the
-    best one so far and the one to replace it). Parameters and attributes are those of
-    `LDSClassifier`; `n_samples` means nothing here.
+    The same bilevel program, started from the kNN graph. Memory: three matrices of n_rows × n_rows
+    (the one that is learned, the best so far, and the one about to replace that). Parameters and
+    attributes are those of `LDSClassifier`; `n_samples` and `storage` mean nothing here.
 
     Examples
     --------
@@ -92,6 +93,11 @@ class DenseKNNLDSClassifier(LDSClassifier):
     needs_graph: ClassVar[bool] = False
 
     def _initial_edges(self, problem: Problem) -> EdgeDistribution:
+        require_memory(
+            3 * problem.n_nodes**2 * np.dtype(self.dtype).itemsize,
+            f"a similarity for each pair of {problem.n_nodes} rows",
+            "Use knn-lds with storage='sparse', which is linear in the rows.",
+        )
         return SimilarityMatrix(
             problem.n_nodes,
             knn_pairs(problem.features, self.k, metric=self.metric),

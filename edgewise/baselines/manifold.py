@@ -24,6 +24,7 @@ from edgewise.baselines.base import (
 )
 from edgewise.graph.construct import knn_pairs
 from edgewise.graph.pairs import Pairs
+from edgewise.memory import require_memory
 from edgewise.problem import Problem, Split
 
 
@@ -83,6 +84,12 @@ class ManiRegClassifier(Baseline):
     }
 
     def _learner(self, problem: Problem, seed: int) -> Learner:
+        n_features = int(problem.features.shape[1])
+        require_memory(
+            4 * 8 * n_features**2,  # penalty, fit, their sum, and its factor
+            f"a linear system of {n_features} features",
+            "Reduce them, for example with sklearn.decomposition.TruncatedSVD.",
+        )
         pairs = knn_pairs(problem.features, self.k, metric=self.metric)
         squares = problem.features * problem.features
         # Rows of nothing but zeros have no scale.

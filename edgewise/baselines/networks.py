@@ -42,6 +42,7 @@ from edgewise.graph.construct import (
 )
 from edgewise.graph.pairs import Pairs
 from edgewise.graph.sampled import Graph
+from edgewise.memory import require_memory
 from edgewise.nn.gcn import GCN
 from edgewise.problem import Problem, Split
 from edgewise.train import Objective, Randomness, as_features, train_network
@@ -313,6 +314,11 @@ class RBFGCNClassifier(NetworkBaseline):
     }
 
     def _graphs(self, problem: Problem, rng: np.random.Generator) -> Graphs:
+        require_memory(
+            problem.n_nodes**2 * np.dtype(self.dtype).itemsize,
+            f"the Gaussian kernel of {problem.n_nodes} rows",
+            "Use knn-gcn, which is linear in the rows.",
+        )
         kernel = rbf_similarities(
             problem.features, kernel_gamma(problem.features, self.gamma_scale)
         )

@@ -21,6 +21,7 @@ from edgewise.baselines.base import (
     class_frequencies,
     kernel_gamma,
 )
+from edgewise.memory import require_memory
 from edgewise.problem import Problem, Split
 
 
@@ -80,6 +81,12 @@ class LPClassifier(Baseline):
         if self.kernel == "knn" and self.k > problem.n_nodes:
             raise ValueError(
                 f"k={self.k} is too large: X has only {problem.n_nodes} rows. Choose a smaller k."
+            )
+        if self.kernel == "rbf":
+            require_memory(
+                2 * 8 * problem.n_nodes**2,  # scikit-learn divides it by its sums into a second one
+                f"the Gaussian kernel of {problem.n_nodes} rows",
+                "Use kernel='knn', which is linear in the rows.",
             )
 
         def learn(split: Split) -> NDArray[np.float64]:

@@ -12,6 +12,7 @@ from scipy import sparse
 from sklearn.base import clone
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
+from edgewise import memory
 from edgewise.baselines import (
     GCNClassifier,
     GraphLDSClassifier,
@@ -165,6 +166,21 @@ def test_search_space_holds_valid_values_only(name):
         assert len(values) > 1
         for value in values:
             make_method(name, **{parameter: value})._validate_params()
+
+
+@pytest.mark.parametrize(
+    ("name", "params", "remedy"),
+    [
+        ("rbf-gcn", {}, "Use knn-gcn"),
+        ("lp", {"kernel": "rbf"}, "kernel='knn'"),
+        ("manireg", {}, "Reduce them"),
+        ("knn-lds-dense", {}, "storage='sparse'"),
+    ],
+)
+def test_what_cannot_fit_is_refused_before_it_starts(name, params, remedy, monkeypatch):
+    monkeypatch.setattr(memory, "available_memory", lambda: 100)
+    with pytest.raises(MemoryError, match=remedy):
+        make_method(name, **{**FAST[name], **params}).fit(*blobs())
 
 
 class OnNeighbours:
