@@ -11,7 +11,7 @@ ARGS ?=
 export OMP_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format types check-python
+.PHONY: help demo test lint format types benchmark check-python
 
 help:  ## show this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | column -t -s '|' 2>/dev/null \
@@ -36,6 +36,9 @@ format: .venv/.installed-dev  ## let ruff mend and format the code
 
 types: .venv/.installed-dev  ## mypy only
 	$(BIN)/mypy
+
+benchmark: .venv/.installed-dev  ## fail if slow compared with bare products and dense LDS (needs EDGEWISE_DATA or the network)
+	$(BIN)/python benchmarks/guard.py
 
 # Not a file target of its own, so that an existing .venv, whoever made it, is used.
 check-python:
