@@ -16,9 +16,9 @@ from edgewise.graph.sampling import BernoulliSampler
 
 # Variables to a block of the sampler: few blocks to search, few variables to scan in one.
 BLOCK = 32
-# Entries of the gradient that are held at a time: 1 MB in float32, so that what the matrix product
+# Entries of the gradient that are held at a time: 2 MB in float32, so that what the matrix product
 # writes is still in the cache when the update reads it.
-BAND_ENTRIES = 2**18
+BAND_ENTRIES = 2**19
 
 
 class EdgeGradient(Protocol):
