@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from edgewise.cli.machine import limit_threads
 from edgewise.cli.output import notes, results
 
 if TYPE_CHECKING:
@@ -101,7 +103,7 @@ def reproduce(
 
     --seeds, --datasets and --methods restrict what is run. The tables show all that is recorded.
     """
-    from edgewise.experiments.plans import Selection, stages
+    from edgewise.experiments.plans import TRACES, Selection, stages
     from edgewise.experiments.store import Store
 
     selection = Selection(seeds, _names(datasets), _names(methods), grid.value)
@@ -114,7 +116,9 @@ def reproduce(
         crew = _Crew(jobs, backend.value, address, retry_failed)
         for stage in work:
             _run_stage(stage, store, crew)
-    _write(what.value, grid.value, labels.value, store, results_dir)
+        if what.value in (*TRACES, "all"):
+            _make_traces(what.value, results_dir / "traces")
+    _publish(what.value, grid.value, labels.value, store, results_dir)
 
 
 def _names(text: str | None) -> tuple[str, ...] | None:
@@ -188,8 +192,7 @@ def _print_status(work: Sequence[Stage], store: Store, jobs: int) -> None:
     runs = [run for stage in work for run in stage.runs]
     equal = [equal_runs(stage.runs, store.records()) for stage in work if stage.equal]
     runs += [run for known in equal for run in known.runs]
-    # On a cluster -1 means all it takes, which is not known here: then the time is that of one.
-    results().print(status(runs, store, jobs=max(1, jobs)).table())
+    results().print(status(runs, store, jobs=os.cpu_count() or 1 if jobs == -1 else jobs).table())
     waiting = sum(known.waiting for known in equal)
     if waiting:
         results().print(
@@ -198,22 +201,25 @@ def _print_status(work: Sequence[Stage], store: Store, jobs: int) -> None:
         )
 
 
-def _write(what: str, grid: GridName, labels: Labels, store: Store, folder: Path) -> None:
-    """Write the tables asked for, and print them."""
-    from edgewise.experiments.plans import COMPARISONS, PLANS
-    from edgewise.experiments.tables import Book, load_reasons
+def _make_traces(what: str, folder: Path) -> None:
+    from edgewise.experiments.plans import TRACES
+    from edgewise.experiments.traces import ensure_trace, load_trace
 
-    reasons = load_reasons(folder / "reasons.json")
-    records = store.records()
-    wanted: list[tuple[str, Labels]] = [(what, "paper")] if what in PLANS else []
-    if labels == "equal":
-        wanted.append((what, "equal"))
-    if what in ("equal", "all"):
-        wanted = [(name, "paper") for name in PLANS] if what == "all" else []
-        wanted += [(name, "equal") for name in COMPARISONS]
-    for name, budget in wanted:
-        for table in Book(records, grid, budget, reasons).tables(name):
-            for path in table.write(folder / "tables"):
-                notes().print(f"wrote {path}", soft_wrap=True)
-            if what != "all":
-                print(table.markdown())
+    for name in TRACES if what == "all" else (what,):
+        if load_trace(name, folder) is None:
+            notes().print(f"fitting what {name} shows; this takes minutes", soft_wrap=True)
+            with limit_threads(1):
+                ensure_trace(name, folder)
+
+
+def _publish(what: str, grid: GridName, labels: Labels, store: Store, folder: Path) -> None:
+    """Write the tables and figures asked for, and print the tables."""
+    from edgewise.experiments.results_page import publish
+
+    published = publish(what, store.records(), folder, grid=grid, labels=labels)
+    for path in published.paths:
+        notes().print(f"wrote {path}", soft_wrap=True)
+    for table in published.tables:
+        print(table.markdown())
+    for sentence in published.missing:
+        notes().print(sentence, soft_wrap=True)
