@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from edgewise.cli.output import plain, print_json, results
+from edgewise.cli.output import notes, plain, print_json, results
 
 if TYPE_CHECKING:
     from edgewise.experiments.compare import ComparisonResult, MethodResult
@@ -38,7 +38,29 @@ def _assignment(text: str) -> tuple[str, str, Any]:
 
 
 def compare(
-    source: Annotated[str, typer.Argument(help="Name of a data set; `edgewise datasets` lists.")],
+    source: Annotated[
+        str,
+        typer.Argument(
+            help="Name of a data set (`edgewise datasets` lists), or a file with a table."
+        ),
+    ],
+    target: Annotated[
+        str | None,
+        typer.Option(help="Of a table: the column with the classes, empty where unknown."),
+    ] = None,
+    drop: Annotated[
+        list[str] | None,
+        typer.Option(help="Of a table: a column to leave out; can be repeated."),
+    ] = None,
+    test_share: Annotated[
+        float | None,
+        typer.Option(
+            help="Of a table: the share of the labels to judge by.",
+            show_default="0.25",
+            min=0.01,
+            max=0.9,
+        ),
+    ] = None,
     methods: Annotated[
         str | None,
         typer.Option(
@@ -87,12 +109,14 @@ def compare(
     """Compare methods on the same splits and labels, and say whether learning a graph helped."""
     from edgewise.experiments.compare import compare as compare_methods
 
+    if target is None and (drop or test_share is not None):
+        raise typer.BadParameter("--drop and --test-share are about a table: name its --target")
     if budget is not None and not tune:
         raise typer.BadParameter("--budget is about --tune: add that, or leave it out")
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)  # now, rather than fail after a long run
     found = compare_methods(
-        source,
+        **_data(source, target, drop or []),
         methods=None if methods is None else [name.strip() for name in methods.split(",")],
         seeds=seeds,
         labels=labels.value,
@@ -100,6 +124,7 @@ def compare(
         budget=budget,
         parameters=_grouped(keep or []),
         variant=_variant(keep_edges, random_splits),
+        test_share=0.25 if test_share is None else test_share,
         jobs=jobs,
         store=None if out is None else out / "records",
     )
@@ -113,6 +138,44 @@ def compare(
             results().print(f"written to {out}: {', '.join(FILES)}", soft_wrap=True)
     if all(result.status == "failed" for result in found.methods):
         raise typer.Exit(1)
+
+
+def _data(source: str, target: str | None, drop: list[str]) -> dict[str, Any]:
+    """The name of a data set, or the features and labels of a table, as `compare` takes them."""
+    from edgewise.datasets import available
+    from edgewise.io.tables import read_table
+
+    path = Path(source)
+    if target is None:
+        if source not in available() and (path.exists() or path.suffix):
+            read_table(path)  # a file that is none has an error of its own
+            raise typer.BadParameter(f"{source} is a table: name the column with --target COLUMN")
+        return {"source": source}
+    return {**_read(path, target, drop), "name": path.name}
+
+
+def _read(path: Path, target: str, drop: list[str]) -> dict[str, Any]:
+    from edgewise.inputs import encode_labels
+    from edgewise.io.columns import TablePreprocessor
+    from edgewise.io.tables import leaking_columns, read_table, require_columns, target_labels
+
+    table = read_table(path, text=[target])
+    require_columns(table.frame, [target], "--target", path)
+    labels = target_labels(table.frame[target], target)
+    features = table.matrix
+    if features is None:
+        preprocessor = TablePreprocessor(drop=drop)
+        features = preprocessor.fit_transform(table.frame.drop(columns=target))
+        names = preprocessor.get_feature_names_out()
+        codes, _ = encode_labels(labels)
+        for name, _ in leaking_columns(features, names, codes):
+            notes().print(
+                f"edgewise: warning: {name!r} alone all but determines {target!r}. If it is only "
+                f"known afterwards, the comparison means nothing: leave it out with --drop.",
+                soft_wrap=True,
+                markup=False,
+            )
+    return {"source": features, "y": labels}
 
 
 def _grouped(assignments: list[tuple[str, str, Any]]) -> dict[str, dict[str, Any]]:

@@ -170,7 +170,7 @@ def test_a_class_without_visible_labels_gets_probability_zero(
 def test_decided_parameters_are_refused() -> None:
     with pytest.raises(ValueError, match="'refit' is no parameter of a run: the label budget"):
         execute(Run("rf", "wine", {"refit": True}))
-    with pytest.raises(ValueError, match="'random_state'.*the seed"):
+    with pytest.raises(ValueError, match=r"'random_state'.*the seed"):
         execute(Run("rf", "wine", {"random_state": 1}))
 
 

@@ -355,7 +355,7 @@ def test_tune_in_two_processes_finds_the_same(blobs: Any) -> None:
 
 def test_tune_says_why_everything_failed(blobs: Any) -> None:
     X, y = blobs
-    with pytest.raises(ValueError, match="gcn failed with all 2 settings.*gcn needs a graph"):
+    with pytest.raises(ValueError, match=r"gcn failed with all 2 settings.*gcn needs a graph"):
         tune("gcn", X, y, search_space={"learning_rate": (0.01, 0.02)}, progress=False)
 
 

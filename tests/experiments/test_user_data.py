@@ -75,7 +75,7 @@ def test_a_run_on_a_users_rows_is_like_one_on_a_named_data_set(blobs: Any) -> No
 
 def test_too_few_labels_are_refused() -> None:
     X = np.arange(20.0)[:, None]
-    with pytest.raises(ValueError, match="at least 8 labelled rows.*y has 4 of 2"):
+    with pytest.raises(ValueError, match=r"at least 8 labelled rows.*y has 4 of 2"):
         UserData.of(X, [0, 1, 0, 1] + [-1] * 16).divide(0, 0.25)
     with pytest.raises(ValueError, match="y has 20 of 1"):
         UserData.of(X, [0] * 20).divide(0, 0.25)
