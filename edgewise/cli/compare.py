@@ -143,11 +143,12 @@ def compare(
 def _data(source: str, target: str | None, drop: list[str]) -> dict[str, Any]:
     """The name of a data set, or the features and labels of a table, as `compare` takes them."""
     from edgewise.datasets import available
-    from edgewise.io.tables import read_table
 
     path = Path(source)
     if target is None:
         if source not in available() and (path.exists() or path.suffix):
+            from edgewise.io.tables import read_table
+
             read_table(path)  # a file that is none has an error of its own
             raise typer.BadParameter(f"{source} is a table: name the column with --target COLUMN")
         return {"source": source}

@@ -17,6 +17,8 @@ from edgewise.datasets import Dataset, load
 from edgewise.estimator import LDSClassifier, TransductiveClassifier
 from edgewise.experiments.protocol import Labels, Outcome, Run
 from edgewise.graph.construct import keep_pairs, knn_pairs
+from edgewise.graph.distribution import EdgeDistribution
+from edgewise.learn import Callback, Progress
 from edgewise.problem import Problem
 from edgewise.train import Score, score
 
@@ -223,6 +225,9 @@ def fit_method(
         if name in parameters:
             raise ValueError(f"{name!r} is no parameter of a run: {decided_by} decides it")
     model = make_method(method, **parameters, refit=labels == "equal", random_state=seed)
+    watch = _Watch()
+    if isinstance(model, LDSClassifier):
+        model.set_params(callbacks=[watch])
     model.fit(
         problem.features,
         problem.labels,
@@ -230,7 +235,19 @@ def fit_method(
         validation=problem.split.validation,
         early_stopping=problem.split.early_stopping,
     )
+    if watch.progress is not None and watch.progress.interrupted:
+        # On Ctrl-C, LDS is content with the best model so far. A run is what it says, or nothing.
+        raise KeyboardInterrupt
     return model
+
+
+class _Watch(Callback):
+    """Keeps hold of how far a fit is."""
+
+    progress: Progress | None = None
+
+    def after_iteration(self, edges: EdgeDistribution, progress: Progress) -> None:
+        self.progress = progress
 
 
 def _graph(problem: Problem) -> Any:

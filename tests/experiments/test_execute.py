@@ -10,7 +10,8 @@ import pytest
 
 from edgewise.baselines import get_method
 from edgewise.datasets import load
-from edgewise.estimator import TransductiveClassifier
+from edgewise.estimator import LDSClassifier, TransductiveClassifier
+from edgewise.experiments import execute as module
 from edgewise.experiments.execute import Exam, all_classes, evaluate, execute, load_variant
 from edgewise.experiments.protocol import Run
 from edgewise.graph.pairs import Pairs
@@ -23,13 +24,19 @@ FAST_LDS = {"patience": 1, "max_outer_iterations": 1, "max_inner_steps": 12, "n_
 def fits(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     """What each fit was given, in the order of the calls."""
     seen: list[dict[str, Any]] = []
-    original = TransductiveClassifier.fit
 
-    def recording(self: Any, X: Any, y: Any, graph: Any = None, **parts: Any) -> Any:
-        seen.append({"y": np.array(y), "graph": graph, **parts})
-        return original(self, X, y, graph, **parts)
+    def record(kind: Any) -> None:
+        original = kind.fit
 
-    monkeypatch.setattr(TransductiveClassifier, "fit", recording)
+        def recording(self: Any, X: Any, y: Any, graph: Any = None, **parts: Any) -> Any:
+            seen.append({"y": np.array(y), "graph": graph, **parts})
+            return original(self, X, y, graph, **parts)
+
+        monkeypatch.setattr(kind, "fit", recording)
+
+    record(TransductiveClassifier)
+    if "fit" in vars(LDSClassifier):
+        record(LDSClassifier)
     return seen
 
 
@@ -149,6 +156,23 @@ def test_lds_reports_its_edges_and_its_effort() -> None:
     assert details["inner_steps"] == 12
     assert details["outer_updates"] == 2
     assert 178 * 5 / 2 <= details["initial_edges"] <= 178 * 5
+
+
+def test_an_interrupted_fit_is_no_result(monkeypatch: pytest.MonkeyPatch) -> None:
+    """LDS itself would return the best model so far, and the run would count as done."""
+    finished = 0
+
+    def interrupt(self: Any, edges: Any, progress: Any) -> None:
+        nonlocal finished
+        kept(self, edges, progress)
+        finished += 1
+        raise KeyboardInterrupt
+
+    kept = module._Watch.after_iteration
+    monkeypatch.setattr(module._Watch, "after_iteration", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        execute(Run("knn-lds", "wine", {**FAST_LDS, "max_outer_iterations": 5}))
+    assert finished == 1
 
 
 def test_a_class_without_visible_labels_gets_probability_zero(
