@@ -16,11 +16,11 @@ import pandas as pd
 import pytest
 import torch
 
-import edgewise.datasets
 from edgewise import LDSClassifier, __version__
 from edgewise.cli import app, demo, main
 from edgewise.cli.output import plain
 from edgewise.datasets import Dataset, describe, load
+from edgewise.experiments import execute
 from edgewise.graph.construct import knn_pairs, random_pairs
 from edgewise.graph.pairs import Pairs
 from edgewise.problem import Split
@@ -67,7 +67,7 @@ def small_graph(monkeypatch: pytest.MonkeyPatch) -> Dataset:
         Split(*parts[:3]),
         parts[3],
     )
-    monkeypatch.setattr(edgewise.datasets, "load", lambda name, seed: dataset)
+    monkeypatch.setattr(execute, "_load", lambda name, seed, number: dataset)
     return dataset
 
 
@@ -122,10 +122,10 @@ def test_debug_shows_the_traceback_wherever_it_stands(run: Callable[..., Run]) -
 def test_an_error_of_ours_says_its_type_and_how_to_see_more(
     run: Callable[..., Run], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(name: str, seed: int) -> Dataset:
+    def fail(*_: Any) -> Dataset:
         raise ZeroDivisionError("on two\nlines")
 
-    monkeypatch.setattr(edgewise.datasets, "load", fail)
+    monkeypatch.setattr(execute, "_load", fail)
     result = run("fit", "wine")
     assert result.code == 2
     assert result.err == "edgewise: ZeroDivisionError: on two lines (--debug shows where)\n"
@@ -134,10 +134,10 @@ def test_an_error_of_ours_says_its_type_and_how_to_see_more(
 def test_an_interrupt_before_there_is_a_model_ends_without_a_traceback(
     run: Callable[..., Run], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def interrupt(name: str, seed: int) -> Dataset:
+    def interrupt(*_: Any) -> Dataset:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(edgewise.datasets, "load", interrupt)
+    monkeypatch.setattr(execute, "_load", interrupt)
     assert run("fit", "wine") == (130, "", "edgewise: interrupted\n")
 
 
@@ -282,7 +282,7 @@ def test_a_given_graph_is_used_and_may_be_thinned_by_the_seed(
     ("arguments", "culprit"),
     [
         (("--k", "3"), "comes with a graph, so --k and --metric would change nothing"),
-        (("--no-graph", "--keep-edges", "0.5"), "--no-graph leaves it out"),
+        (("--no-graph", "--keep-edges", "0.5"), "--no-graph drops it"),
         (("--keep-edges", "1.5"), "--keep-edges"),
     ],
 )

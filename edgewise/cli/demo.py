@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -79,7 +79,7 @@ def _outcome(seed: int, watch: LiveProgress) -> Outcome:
 
     dataset = load(DATASET, seed=seed)
     table, labels = dataset.features, dataset.masked_labels()
-    parts = {
+    parts: dict[str, Any] = {
         "validation": dataset.split.validation,
         "early_stopping": dataset.split.early_stopping,
     }

@@ -163,25 +163,18 @@ def fit(
 def _task(
     source: str, keep_edges: float | None, no_graph: bool, seed: int, parameters: dict[str, Any]
 ) -> Task:
-    import numpy as np
+    from edgewise.experiments.execute import load_variant
 
-    from edgewise.datasets import load
-    from edgewise.graph.construct import keep_pairs
-
-    dataset = load(source, seed=seed)
+    if no_graph and keep_edges is not None:
+        raise typer.BadParameter("--keep-edges is about the given graph, but --no-graph drops it")
+    share = 1.0 if keep_edges is None else keep_edges
+    dataset = load_variant(source, seed, {"keep_edges": share})
     given = None if no_graph else dataset.pairs
-    if given is None and keep_edges is not None:
-        why = "--no-graph leaves it out" if dataset.pairs is not None else f"{source} has none"
-        raise typer.BadParameter(f"--keep-edges is about a given graph, but {why}")
     if given is not None and ("k" in parameters or "metric" in parameters):
         raise typer.BadParameter(
             f"{source} comes with a graph, so --k and --metric would change nothing; add "
             "--no-graph to start from nearest neighbours instead"
         )
-    share = 1.0 if keep_edges is None else keep_edges
-    if given is not None and share < 1.0:
-        # A stream of its own: which edges are kept depends on nothing but the seed.
-        given = keep_pairs(given, share, np.random.default_rng([seed, 2]))
     return Task(dataset, given, share, seed, parameters)
 
 
