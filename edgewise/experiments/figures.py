@@ -279,7 +279,10 @@ def histograms(trace: Trace) -> Figure:
 def _node_title(node: Mapping[str, Any]) -> str:
     if "role" in node:
         return f"{_ROLES[node['role']]} {node['node']}"
-    return f"test node {node['node']}: {node['class']}\n(kNN-GCN: {node['predicted by rival']})"
+    return (
+        f"test node {node['node']} of class {node['class']}\n"
+        f"(kNN-GCN says {node['predicted by rival']})"
+    )
 
 
 def embeddings(trace: Trace) -> Figure:
@@ -318,7 +321,7 @@ def embeddings(trace: Trace) -> Figure:
     panels[0].set_ylabel("t-SNE, second coordinate (no unit)")
     handles = [
         Line2D([], [], linestyle="none", marker=marker, markersize=7, color=colour,
-               markeredgecolor="black", label=trace["classes"][code])
+               markeredgecolor="black", label=f"class {trace['classes'][code]}")
         for code, (colour, marker) in _looks(trace)
     ]  # fmt: skip
     figure.legend(handles=handles, loc="outside lower center", ncols=6, frameon=False, fontsize=9)

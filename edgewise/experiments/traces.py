@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from edgewise.baselines import make_method
 from edgewise.datasets import Dataset
 from edgewise.estimator import LDSClassifier
 from edgewise.experiments.execute import fit_method, load_variant
@@ -62,6 +63,7 @@ class EdgeRecorder(Callback):
     updates : list of int, the number of each update of the edges, from 1
     restarts : list of int, the updates after which the inner problem started anew
     means : dict of node to a dict of group to its mean probability after each update
+    progress : Progress or None, that of the fit
 
     Examples
     --------
@@ -77,11 +79,13 @@ class EdgeRecorder(Callback):
         self.groups = groups
         self.updates: list[int] = []
         self.restarts: list[int] = []
+        self.progress: Progress | None = None
         self.means: dict[int, dict[str, list[float]]] = {
             node: {name: [] for name in members} for node, members in groups.items()
         }
 
     def after_update(self, edges: EdgeDistribution, progress: Progress) -> None:
+        self.progress = progress
         self.updates.append(progress.updates)
         for node, members in self.groups.items():
             for name, others in members.items():
@@ -225,8 +229,7 @@ def trace_optimisation(run: Run = OPTIMISATION) -> dict[str, Trace]:
     nodes = example_nodes(dataset, whole)
     groups = {node: example_groups(dataset, whole, node) for node in nodes.values()}
     recorder = EdgeRecorder(groups)
-    parameters = {**run.parameters, "callbacks": [recorder]}
-    model: Any = fit_method(run.method, parameters, dataset.to_problem(), seed=run.seed)
+    model = _followed(run, dataset, recorder)
     described: list[Trace] = [
         {"node": node, "role": role, "class": str(dataset.classes[dataset.labels[node]])}
         for role, node in nodes.items()
@@ -256,6 +259,24 @@ def trace_optimisation(run: Run = OPTIMISATION) -> dict[str, Trace]:
         },
         "histograms": {**about, "bins": BINS, "nodes": histograms},
     }
+
+
+def _followed(run: Run, dataset: Dataset, recorder: EdgeRecorder) -> Any:
+    """Fit LDS as `fit_method` does, with somebody looking on."""
+    model: Any = make_method(run.method, **run.parameters, random_state=run.seed)
+    model.set_params(callbacks=[recorder])
+    split = dataset.split
+    model.fit(
+        dataset.features,
+        dataset.masked_labels(),
+        dataset.pairs,
+        validation=split.validation,
+        early_stopping=split.early_stopping,
+    )
+    if recorder.progress is not None and recorder.progress.interrupted:
+        # On Ctrl-C, LDS is content with the best model so far; a trace is whole, or is not.
+        raise KeyboardInterrupt
+    return model
 
 
 def _log10(value: float) -> float | None:
