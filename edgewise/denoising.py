@@ -16,11 +16,12 @@ from numpy.typing import NDArray
 from scipy import sparse
 from torch import Tensor
 
-from edgewise.bilevel.dynamics import Adam
+from edgewise.bilevel.dynamics import Adam, State
 from edgewise.bilevel.lowrank import LowRank
 from edgewise.graph import kernels
 from edgewise.graph.sampled import FixedMatrix, Graph, csr_tensor
 from edgewise.nn.network import glorot_uniform
+from edgewise.snapshot import Snapshot
 
 
 class Masked(NamedTuple):
@@ -121,6 +122,19 @@ class Denoiser:
         flat = torch.cat([part.reshape(-1) for part in by_weights])
         self._state = self._dynamics.step(self._state, flat)
         return LowRank.from_tape(graph, tape)
+
+    def snapshot(self) -> Snapshot:
+        """The network's weights and its optimiser's memory."""
+        vectors = (self._state.weights, *self._state.memory)
+        arrays = {f"{place}": vector.cpu().numpy() for place, vector in enumerate(vectors)}
+        return Snapshot({"count": self._state.count}, arrays)
+
+    def restore(self, snapshot: Snapshot) -> None:
+        weights, *memory = (
+            torch.from_numpy(np.array(snapshot.arrays[f"{place}"])).to(self._device)
+            for place in range(1 + self._dynamics.n_memory)
+        )
+        self._state = State(weights, tuple(memory), int(snapshot.settings["count"]))
 
     def _loss(self, weights: list[Tensor], masked: Masked, graph: Graph) -> Tensor:
         first, second, bias = weights

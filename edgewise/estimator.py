@@ -20,6 +20,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from edgewise.bilevel.dynamics import SGD, Adam, Dynamics, Momentum
+from edgewise.checkpoint import Checkpoint, describe_problem
 from edgewise.denoising import Denoiser
 from edgewise.graph.construct import knn_pairs
 from edgewise.graph.distribution import DenseEdges, EdgeDistribution
@@ -32,7 +33,7 @@ from edgewise.learn_similarity import SimilaritySchedule, learn_similarity
 from edgewise.memory import require_memory
 from edgewise.nn.gcn import GCN
 from edgewise.nn.network import Network
-from edgewise.persistence import load_classifier, save_classifier
+from edgewise.persistence import describe_parameters, load_classifier, save_classifier
 from edgewise.problem import Problem, Split
 from edgewise.train import Objective, Randomness, Score, TrainedNetwork, train_network
 
@@ -85,7 +86,15 @@ class TransductiveClassifier(ClassifierMixin, BaseEstimator, ABC):
         -------
         self
         """
+        problem, seed = self._posed(X, y, graph, validation, early_stopping)
+        return self._solved(problem, seed, self._solve(problem, seed))
+
+    def _posed(
+        self, X: Any, y: Any, graph: Any, validation: Any, early_stopping: Any
+    ) -> tuple[Problem, int]:
+        """The problem that was given, checked, and the seed of all that is random."""
         self._validate_params()
+        self._check_device()
         features = check_features(X, self._dtype())
         validate_data(self, X, skip_check_array=True)
         codes, self.classes_ = encode_labels(y, features.shape[0])
@@ -94,13 +103,16 @@ class TransductiveClassifier(ClassifierMixin, BaseEstimator, ABC):
         pairs, weights = (
             (None, None) if graph is None else adjacency_pairs(graph, features.shape[0])
         )
-        problem = Problem(features, codes, self.classes_, split, pairs, weights)
-        self.label_distributions_ = self._solve(problem, seed)
-        self.transduction_ = self.classes_[self.label_distributions_.argmax(axis=1)]
-        self.class_frequencies_ = class_frequencies(codes, problem.n_classes)
-        self.split_ = split
-        self._fitted_rows = features
-        self._fitted_labels = codes
+        return Problem(features, codes, self.classes_, split, pairs, weights), seed
+
+    def _solved(self, problem: Problem, seed: int, probabilities: NDArray[np.float64]) -> Any:
+        """Set what all classifiers have once they are fitted."""
+        self.label_distributions_ = probabilities
+        self.transduction_ = self.classes_[probabilities.argmax(axis=1)]
+        self.class_frequencies_ = class_frequencies(problem.labels, problem.n_classes)
+        self.split_ = problem.split
+        self._fitted_rows = problem.features
+        self._fitted_labels = problem.labels
         self._seed = seed
         return self
 
@@ -110,6 +122,16 @@ class TransductiveClassifier(ClassifierMixin, BaseEstimator, ABC):
 
     def _dtype(self) -> str:
         return "float64"
+
+    def _check_device(self) -> None:
+        device = getattr(self, "device", "cpu")
+        try:
+            torch.empty(0, device=device)
+        except (RuntimeError, AssertionError) as error:
+            raise ValueError(
+                f"device={device!r} is not at hand ({str(error).splitlines()[0]}): use "
+                "device='cpu', or a device that torch finds here."
+            ) from error
 
     def _random_state(self) -> Any:
         return getattr(self, "random_state", None)
@@ -407,11 +429,62 @@ class LDSClassifier(TransductiveClassifier):
     def _dtype(self) -> str:
         return self.dtype
 
-    def _solve(self, problem: Problem, seed: int) -> NDArray[np.float64]:
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        graph: Any = None,
+        *,
+        validation: Any = None,
+        early_stopping: Any = None,
+        checkpoint: str | PathLike[str] | None = None,
+    ) -> Any:
+        """Fit to labelled and unlabelled rows.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix, shape (n_rows, n_features)
+        y : array-like, shape (n_rows,)
+            Class labels. Unlabelled rows hold -1 if labels are numbers; None, NaN or "" otherwise.
+        graph : adjacency, edge list or graph, optional
+            The known part of the graph; see `edgewise.inputs.adjacency_pairs`.
+        validation, early_stopping : array-like, optional
+            Boolean masks or indices of labelled rows to fit the edges on, and to stop on. With
+            `validation` alone, it is halved at random. With neither, the labelled rows are split
+            into three stratified parts.
+        checkpoint : str or path-like, optional
+            A file that keeps the state after each outer iteration. If it is there already, the
+            fit goes on from it, and comes to the same result as if it had never been interrupted.
+            `random_state` must be an integer. See `edgewise.checkpoint`.
+
+        Returns
+        -------
+        self
+        """
+        problem, seed = self._posed(X, y, graph, validation, early_stopping)
+        keeper = None if checkpoint is None else self._keeper(checkpoint, problem, seed)
+        return self._solved(problem, seed, self._solve(problem, seed, keeper))
+
+    def _keeper(self, path: str | PathLike[str], problem: Problem, seed: int) -> Checkpoint:
+        if not isinstance(self.random_state, Integral):
+            raise ValueError(
+                f"with a checkpoint random_state must be an integer, not {self.random_state!r}: "
+                "else the fit that goes on from it would be another one. Use random_state=0."
+            )
+        # What may be changed to go further, or is done when all is learned.
+        free = ("random_state", "callbacks", "patience", "max_outer_iterations", "refit")
+        parameters = describe_parameters(self)
+        identity = {name: value for name, value in parameters.items() if name not in free}
+        kind = {"class": type(self).__name__, "random_state": int(self.random_state)}
+        return Checkpoint(path, {**kind, **identity, **describe_problem(problem), "seed": seed})
+
+    def _solve(
+        self, problem: Problem, seed: int, keeper: Checkpoint | None = None
+    ) -> NDArray[np.float64]:
         randomness = Randomness(seed, self.device)
         objective = self._objective(problem)
         if self.edges == "similarity":
-            progress = self._learn_similarity(problem, randomness)
+            progress = self._learn_similarity(problem, randomness, keeper)
         else:
             progress = learn(
                 problem,
@@ -421,6 +494,7 @@ class LDSClassifier(TransductiveClassifier):
                 self._schedule(),
                 randomness,
                 self.callbacks or (),
+                keeper=keeper,
             )
         self.history_ = [iteration.as_dict() for iteration in progress.history]
         self.n_iter_ = len(self.history_)
@@ -528,7 +602,9 @@ class LDSClassifier(TransductiveClassifier):
         )
         return DenseEdges(n_nodes, pairs, problem.weights, **options)
 
-    def _learn_similarity(self, problem: Problem, randomness: Randomness) -> Progress:
+    def _learn_similarity(
+        self, problem: Problem, randomness: Randomness, keeper: Checkpoint | None
+    ) -> Progress:
         if problem.pairs is not None:
             raise ValueError(
                 "edges='similarity' learns a graph from the features alone, but a graph was given: "
@@ -550,6 +626,7 @@ class LDSClassifier(TransductiveClassifier):
             self._schedule(),
             randomness,
             self.callbacks or (),
+            keeper,
         )
 
     def _schedule(self) -> Schedule:

@@ -13,11 +13,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from edgewise.bilevel.dynamics import Dynamics
-from edgewise.bilevel.hypergradient import unrolled_hypergradient
+from edgewise.bilevel.hypergradient import Hypergradient, unrolled_hypergradient
 from edgewise.bilevel.lowrank import LowRank
 from edgewise.graph.distribution import EdgeDistribution
 from edgewise.graph.sampled import Graph
 from edgewise.problem import Problem
+from edgewise.snapshot import Stateful
 from edgewise.train import Objective, Randomness, Score, Stalled, inner_steps, score
 
 # Step of the inner learning rate's logarithm at an outer rate of 1: some ten per cent an outer
@@ -53,6 +54,14 @@ class Schedule:
     max_outer_iterations: int = 1000
     n_samples: int = 16
     learn_inner_rate: bool = False
+
+    def __post_init__(self) -> None:
+        if self.tau is not None and self.tau > self.max_inner_steps:
+            raise ValueError(
+                f"tau={self.tau} is more than max_inner_steps={self.max_inner_steps}, so the edges "
+                "would never be updated: lower tau, allow more inner steps, or use tau=None (one "
+                "update at the end of each inner optimisation)."
+            )
 
     def outer_rate(self, update: int) -> float:
         return self.outer_learning_rate / (1.0 + self.outer_decay * update)
@@ -156,6 +165,16 @@ class OuterTerm(Protocol):
         """Derivative of the term by the edges."""
 
 
+class Keeper(Protocol):
+    """Keeps what is learned where it survives the process (see `edgewise.checkpoint`)."""
+
+    def resume(self, progress: Progress, edges: EdgeDistribution, *others: Stateful) -> None:
+        """Put everything to where an earlier run stopped, if there was one."""
+
+    def keep(self, progress: Progress, edges: EdgeDistribution, *others: Stateful) -> None:
+        """Keep the state of everything that changes, after an outer iteration."""
+
+
 class Callback:
     """Looks on while a graph is learned; override what is of interest."""
 
@@ -175,12 +194,14 @@ def learn(
     randomness: Randomness,
     callbacks: Sequence[Callback] = (),
     terms: Sequence[OuterTerm] = (),
+    keeper: Keeper | None = None,
 ) -> Progress:
     """Algorithm 1. Changes `edges` (and, if learned, the rate of `dynamics`) in place.
 
     Equal early-stopping accuracies, the rule when there are few early-stopping rows, are decided
     by early-stopping loss; only a better accuracy resets the patience. An interrupt (Ctrl-C) ends
-    the work with the best model so far.
+    the work with the best model so far. With a `keeper`, the state after each outer iteration is
+    kept, and the work goes on where an earlier one stopped. (Terms with a state are not kept.)
 
     Returns
     -------
@@ -188,6 +209,8 @@ def learn(
         With the ``history`` and the ``best`` model.
     """
     progress = Progress()
+    if keeper:
+        keeper.resume(progress, edges, dynamics, randomness)
 
     def draw() -> Graph:
         return edges.draw(randomness.graphs)  # A ~ Ber(theta)
@@ -205,6 +228,7 @@ def learn(
                     hypergradient = unrolled_hypergradient(
                         objective, dynamics, trajectory, draw, randomness.noise
                     )
+                    require_finite(hypergradient, dynamics)
                     parts = [hypergradient.edges]
                     parts += [term.gradient(draw, randomness.graphs) for term in terms]
                     eta = schedule.outer_rate(progress.updates)
@@ -232,6 +256,8 @@ def learn(
                     seconds=time.perf_counter() - started,
                 )
             )
+            if keeper:
+                keeper.keep(progress, edges, dynamics, randomness)
             for callback in callbacks:
                 callback.after_iteration(edges, progress)
     except KeyboardInterrupt:
@@ -239,6 +265,15 @@ def learn(
             raise
         progress.interrupted = True
     return progress
+
+
+def require_finite(hypergradient: Hypergradient, dynamics: Dynamics) -> None:
+    """Stop before a diverged inner problem turns all probabilities into NaN."""
+    if not (np.isfinite(hypergradient.outer_loss) and np.isfinite(hypergradient.edges.shift).all()):
+        raise FloatingPointError(
+            "the inner problem diverged: the outer loss or its derivative is not finite. Lower "
+            f"inner_learning_rate (now {dynamics.learning_rate:g}), or scale the columns of X."
+        )
 
 
 def descend_inner_rate(dynamics: Dynamics, derivative: float, eta: float) -> None:

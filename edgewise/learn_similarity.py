@@ -26,6 +26,7 @@ from edgewise.graph.sampled import Graph
 from edgewise.graph.similarity import SimilarityEdges
 from edgewise.learn import (
     Callback,
+    Keeper,
     OuterIteration,
     Progress,
     Schedule,
@@ -59,6 +60,18 @@ class SimilaritySchedule:
     max_steps: int = 400
     patience: int = 20
 
+    def stages(self) -> list[int | None]:
+        """What comes before each look: steps of the warm start, or (None) a rotation.
+
+        Examples
+        --------
+        >>> SimilaritySchedule(warm_steps=25, check_interval=10, rotations=2).stages()
+        [0, 10, 10, 5, None, None]
+        """
+        starts = range(0, self.warm_steps, self.check_interval)
+        warm = [min(self.check_interval, self.warm_steps - start) for start in starts]
+        return [0, *warm, *[None] * self.rotations]
+
 
 def learn_similarity(
     problem: Problem,
@@ -69,8 +82,11 @@ def learn_similarity(
     inner: Schedule,
     randomness: Randomness,
     callbacks: Sequence[Callback] = (),
+    keeper: Keeper | None = None,
 ) -> Progress:
     """Learn the parameters of `edges`, in place; the best model is ``progress.best``.
+
+    With a `keeper`, the state after each look is kept, and an earlier run is gone on with.
 
     Parameters
     ----------
@@ -87,10 +103,10 @@ def learn_similarity(
     def draw() -> Graph:
         return edges.draw(randomness.graphs)
 
-    def check(steps: int, started: float) -> None:
+    def check() -> TrainedNetwork:
         # The same random streams each time: what differs between two looks is the edges.
         streams = Randomness(check_seed, str(objective.device))
-        fitted = train_network(
+        return train_network(
             everything,
             objective,
             Adam(schedule.learning_rate),
@@ -101,39 +117,37 @@ def learn_similarity(
             max_steps=schedule.max_steps,
             n_samples=inner.n_samples,
         )
-        _record(progress, problem, edges, fitted, steps, schedule.learning_rate, started)
-        for callback in callbacks:
-            callback.after_iteration(edges, progress)
 
-    try:
-        check(0, time.perf_counter())
-        started = time.perf_counter()
-        for step in range(1, schedule.warm_steps + 1):
+    def warm_start(steps: int) -> int:
+        for _ in range(steps):
             edges.descend(denoiser.gradient(draw, randomness.graphs), 1.0)
-            progress.updates += 1
-            if step % schedule.check_interval == 0 or step == schedule.warm_steps:
-                check(schedule.check_interval, started)
-                started = time.perf_counter()
-        for _ in range(schedule.rotations):
+        return steps
+
+    def rotation() -> int:
+        rotated = _rotated(problem, randomness.graphs)
+        one = replace(
+            inner,
+            outer_learning_rate=schedule.rotation_rate,
+            max_inner_steps=schedule.rotation_steps,
+            max_outer_iterations=1,
+        )
+        dynamics = Adam(schedule.learning_rate)
+        divided = make_objective(rotated)
+        part = learn(rotated, divided, edges, dynamics, one, randomness, terms=[denoiser])
+        return part.updates
+
+    if keeper:
+        keeper.resume(progress, edges, denoiser, randomness)
+    try:
+        for steps in schedule.stages()[len(progress.history) :]:
             started = time.perf_counter()
-            rotated = _rotated(problem, randomness.graphs)
-            one = replace(
-                inner,
-                outer_learning_rate=schedule.rotation_rate,
-                max_inner_steps=schedule.rotation_steps,
-                max_outer_iterations=1,
-            )
-            part = learn(
-                rotated,
-                make_objective(rotated),
-                edges,
-                Adam(schedule.learning_rate),
-                one,
-                randomness,
-                terms=[denoiser],
-            )
-            progress.updates += part.updates
-            check(part.updates, started)
+            updates = rotation() if steps is None else warm_start(steps)
+            progress.updates += updates
+            _record(progress, problem, edges, check(), updates, schedule.learning_rate, started)
+            if keeper:
+                keeper.keep(progress, edges, denoiser, randomness)
+            for callback in callbacks:
+                callback.after_iteration(edges, progress)
     except KeyboardInterrupt:
         if progress.best is None:
             raise

@@ -26,11 +26,15 @@ import torch
 from numpy.typing import NDArray
 from scipy import sparse
 
+from edgewise.graph.candidates import CandidateEdges
 from edgewise.graph.distribution import DenseEdges, EdgeDistribution
-from edgewise.graph.pairs import Pairs
+from edgewise.graph.growing import GrowingEdges
+from edgewise.graph.similarity import SimilarityEdges
+from edgewise.graph.similarity_matrix import SimilarityMatrix
 from edgewise.nn.gcn import GCN
 from edgewise.nn.network import Network
 from edgewise.problem import Split
+from edgewise.snapshot import Snapshot
 from edgewise.train import Score
 
 FORMAT = "edgewise-model"
@@ -39,7 +43,10 @@ MANIFEST = "manifest.json"
 _ARRAYS = re.compile(r"arrays-[0-9a-f]{16}\.safetensors")
 
 # What may be built from a file, by name: nothing else is.
-_EDGES: dict[str, Any] = {"DenseEdges": DenseEdges}
+_EDGES: dict[str, type[EdgeDistribution]] = {
+    kind.__name__: kind
+    for kind in (DenseEdges, CandidateEdges, GrowingEdges, SimilarityEdges, SimilarityMatrix)
+}
 _NETWORKS: dict[str, type[Network]] = {"GCN": GCN}
 _SPLIT = ("train", "validation", "early_stopping")
 
@@ -71,7 +78,7 @@ def save_classifier(classifier: Any, path: str | os.PathLike[str]) -> None:
         },
         **content,
     }
-    manifest["checksum"] = _checksum(manifest)
+    manifest["checksum"] = checksum(manifest)
     text = json.dumps(manifest, indent=1, allow_nan=False) + "\n"
     _commit(folder, manifest["arrays"]["file"], data, text.encode())
 
@@ -89,12 +96,13 @@ def _refuse_other_contents(folder: Path) -> None:
 def _describe(classifier: Any, arrays: dict[str, NDArray[Any]]) -> dict[str, Any]:
     """All that is fitted: short things as JSON, the others added to `arrays`."""
     edges: EdgeDistribution = classifier.edges_
-    if type(edges).__name__ not in _EDGES:
+    if _EDGES.get(type(edges).__name__) is not type(edges):
         raise TypeError(
             f"edges_ is a {type(edges).__name__}, and only {', '.join(_EDGES)} can be saved; "
             "joblib.dump can save it."
         )
-    (arrays["edges.rows"], arrays["edges.cols"]), arrays["edges.probability"] = edges.above(0.0)
+    state = edges.snapshot()
+    arrays.update({f"edges.{name}": array for name, array in state.arrays.items()})
     for number, weight in enumerate(classifier.weights_):
         arrays[f"weights.{number}"] = weight
     for role in _SPLIT:
@@ -105,14 +113,18 @@ def _describe(classifier: Any, arrays: dict[str, NDArray[Any]]) -> dict[str, Any
     names = getattr(classifier, "feature_names_in_", None)
     return {
         "class": type(classifier).__name__,
-        "parameters": _parameters(classifier),
+        "parameters": describe_parameters(classifier),
         "classes": {
             "dtype": classifier.classes_.dtype.str,
             "values": plain(classifier.classes_.tolist()),
         },
         "features": _describe_rows(classifier._fitted_rows, arrays),
         "feature_names": None if names is None else list(map(str, names)),
-        "edges": {"kind": type(edges).__name__, "n_nodes": edges.n_nodes},
+        "edges": {
+            "kind": type(edges).__name__,
+            "n_nodes": edges.n_nodes,
+            "settings": plain(state.settings),
+        },
         "n_weights": len(classifier.weights_),
         "history": plain(classifier.history_),
         "best_iteration": classifier.best_iteration_,
@@ -131,7 +143,8 @@ def _describe_rows(rows: Any, arrays: dict[str, NDArray[Any]]) -> dict[str, Any]
     return {"layout": "csr", "shape": list(rows.shape)}
 
 
-def _parameters(classifier: Any) -> dict[str, Any]:
+def describe_parameters(classifier: Any) -> dict[str, Any]:
+    """The parameters of an `LDSClassifier` in JSON's types."""
     parameters = classifier.get_params(deep=False)
     # Whoever looks on while a graph is learned has nothing to do with the result; a generator's
     # state at some later time would not repeat the fit.
@@ -196,7 +209,14 @@ def unplain(value: Any) -> Any:
     return [unplain(item) for item in value] if isinstance(value, list) else value
 
 
-def _checksum(manifest: Mapping[str, Any]) -> str:
+def checksum(manifest: Mapping[str, Any]) -> str:
+    """SHA-256 of a manifest of JSON's types, but for its own entry ``checksum``.
+
+    Examples
+    --------
+    >>> checksum({"version": 1}) == checksum({"version": 1, "checksum": "any"})
+    True
+    """
     rest = {name: value for name, value in manifest.items() if name != "checksum"}
     return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
 
@@ -220,8 +240,11 @@ def _commit(folder: Path, arrays_name: str, arrays: bytes, manifest: bytes) -> N
         (folder / name).unlink(missing_ok=True)
 
 
-def write_atomically(target: Path, data: bytes) -> None:
+def write_atomically(target: Path, data: bytes, *, earlier: Path | None = None) -> None:
     """Write a file that is, at any moment and after any crash, as it was before or complete.
+
+    What it was before is kept as `earlier`, if such a name is given. (A crash may then leave it
+    under this name alone.)
 
     Examples
     --------
@@ -238,6 +261,8 @@ def write_atomically(target: Path, data: bytes) -> None:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
+        if earlier is not None and target.exists():
+            os.replace(target, earlier)
         os.replace(beside, target)
     except BaseException:
         with contextlib.suppress(OSError):
@@ -304,7 +329,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
             f"{folder} was saved by a newer Edgewise (format {version}, this one reads up to "
             f"{VERSION}): upgrade Edgewise."
         )
-    if manifest.get("checksum") != _checksum(manifest):
+    if manifest.get("checksum") != checksum(manifest):
         raise ModelFileError(f"{file} is damaged (wrong checksum): restore it, or save again.")
     return manifest
 
@@ -397,17 +422,17 @@ def _rows(described: dict[str, Any], arrays: dict[str, Any], dtype: str) -> Any:
 
 
 def _edges(described: Any, arrays: dict[str, Any], n_nodes: int, classifier: Any) -> Any:
-    pairs = Pairs(arrays["edges.rows"], arrays["edges.cols"])
-    probability = arrays["edges.probability"]
-    rows, cols = pairs
-    _require(
-        described["n_nodes"] == n_nodes
-        and rows.dtype == cols.dtype == np.int64
-        and rows.shape == cols.shape == probability.shape == (len(rows),)
-        and bool((rows >= 0).all() and (rows < cols).all() and (cols < n_nodes).all())
-        and bool((probability >= 0).all() and (probability <= 1).all()),
-        "edges",
-    )
+    _require(described["n_nodes"] == n_nodes, "edges")
+    own = {name[6:]: array for name, array in arrays.items() if name.startswith("edges.")}
     kind = _EDGES[described["kind"]]
     dtype = getattr(torch, classifier.dtype)
-    return kind(n_nodes, pairs, probability, dtype=dtype, device=classifier.device)
+    try:
+        return kind.from_snapshot(
+            Snapshot(unplain(described["settings"]), own),
+            n_nodes,
+            classifier._fitted_rows,
+            dtype=dtype,
+            device=classifier.device,
+        )
+    except ValueError as error:
+        raise ValueError(f"its edges do not fit the rest: {error}") from error

@@ -15,6 +15,7 @@ from edgewise.bilevel.dynamics import Dynamics, State
 from edgewise.graph.sampled import FixedMatrix, Graph
 from edgewise.nn.network import Features, Network
 from edgewise.problem import Problem
+from edgewise.snapshot import Snapshot
 
 
 class Randomness:
@@ -34,6 +35,19 @@ class Randomness:
         self.graphs = np.random.default_rng(graphs)
         self.weights = _generator(weights, "cpu")
         self.noise = _generator(noise, device)
+
+    def snapshot(self) -> Snapshot:
+        """Where each of the streams is."""
+        arrays = {
+            "weights": self.weights.get_state().numpy().copy(),
+            "noise": self.noise.get_state().numpy().copy(),
+        }
+        return Snapshot({"graphs": self.graphs.bit_generator.state}, arrays)
+
+    def restore(self, snapshot: Snapshot) -> None:
+        self.graphs.bit_generator.state = snapshot.settings["graphs"]
+        self.weights.set_state(torch.from_numpy(np.array(snapshot.arrays["weights"])))
+        self.noise.set_state(torch.from_numpy(np.array(snapshot.arrays["noise"])))
 
 
 def _generator(sequence: np.random.SeedSequence, device: str) -> torch.Generator:

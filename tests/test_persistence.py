@@ -202,7 +202,7 @@ def rewrite(folder, **changes):
     """A manifest that somebody has changed on purpose, with a right checksum."""
     manifest = json.loads((folder / MANIFEST).read_text())
     manifest.update(changes)
-    manifest["checksum"] = persistence._checksum(manifest)
+    manifest["checksum"] = persistence.checksum(manifest)
     (folder / MANIFEST).write_text(json.dumps(manifest))
 
 
@@ -231,12 +231,24 @@ def test_what_no_model_holds_is_refused(saved, changes, message):
         LDSClassifier.load(saved)
 
 
-def test_indices_outside_the_graph_are_refused(saved):
+@pytest.mark.parametrize(
+    ("array", "change"),
+    [
+        ("edges.positions", lambda positions: positions + 24 * 23 // 2),
+        ("edges.positions", lambda positions: positions[::-1].copy()),
+        ("edges.positions", lambda positions: positions.astype(np.int32)),
+        ("edges.theta", lambda theta: theta + 1),
+        ("edges.theta", lambda theta: theta * np.float32("nan")),
+        ("edges.theta", lambda theta: theta.astype(np.float64)),
+        ("edges.theta", lambda theta: theta[1:]),
+    ],
+)
+def test_edges_that_none_can_be_are_refused(saved, array, change):
     from safetensors.numpy import load, save
 
     (file,) = saved.glob("arrays-*")
     arrays = load(file.read_bytes())
-    arrays["edges.cols"] = arrays["edges.cols"] + 24
+    arrays[array] = change(arrays[array])
     file.write_bytes(data := save(arrays))
     about = {
         "file": file.name,

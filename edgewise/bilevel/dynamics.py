@@ -14,6 +14,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from edgewise.snapshot import Snapshot
+
 
 @dataclass(frozen=True)
 class State:
@@ -48,6 +50,13 @@ class Dynamics(ABC):
 
     def __init__(self, learning_rate: float) -> None:
         self.learning_rate = learning_rate
+
+    def snapshot(self) -> Snapshot:
+        """What changes between inner optimisations: the learning rate, if it is learned."""
+        return Snapshot({"learning_rate": self.learning_rate}, {})
+
+    def restore(self, snapshot: Snapshot) -> None:
+        self.learning_rate = float(snapshot.settings["learning_rate"])
 
     @property
     @abstractmethod

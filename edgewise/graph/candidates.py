@@ -11,9 +11,16 @@ from scipy.optimize import brentq
 from scipy.special import expit
 from sklearn.preprocessing import normalize
 
-from edgewise.graph.distribution import BLOCK, EdgeDistribution, EdgeGradient
+from edgewise.graph.distribution import (
+    BLOCK,
+    EdgeDistribution,
+    EdgeGradient,
+    check_probabilities,
+    real_type,
+)
 from edgewise.graph.pairs import Pairs
 from edgewise.graph.sampling import BernoulliSampler
+from edgewise.snapshot import Snapshot
 
 # Feature values of one side of the pairs that are held at a time: 32 MB in float64.
 _CHUNK_VALUES = 2**22
@@ -55,8 +62,7 @@ class CandidateEdges(EdgeDistribution):
         self.pairs = pairs
         self.dtype = dtype
         self.device = torch.device(device)
-        real = np.float64 if dtype == torch.float64 else np.float32
-        self._theta: NDArray[Any] = np.array(probabilities, real, ndmin=1)
+        self._theta: NDArray[Any] = np.array(probabilities, real_type(dtype), ndmin=1)
         if self._theta.shape != (pairs.n_pairs,):
             raise ValueError(
                 f"there are {pairs.n_pairs} candidate pairs but probabilities of shape "
@@ -109,6 +115,18 @@ class CandidateEdges(EdgeDistribution):
         twin = object.__new__(type(self))
         twin.__setstate__({**self.__getstate__(), "_theta": self._theta.copy()})
         return twin
+
+    def snapshot(self) -> Snapshot:
+        rows, cols = self.pairs  # never changed in place
+        return Snapshot({}, {"rows": rows, "cols": cols, "theta": self._theta.copy()})
+
+    def restore(self, snapshot: Snapshot) -> None:
+        pairs = Pairs(snapshot.arrays["rows"], snapshot.arrays["cols"])
+        pairs.check(self.n_nodes)
+        check_probabilities(snapshot.arrays["theta"], pairs.n_pairs, self.dtype)
+        self.pairs = pairs
+        self._theta = snapshot.arrays["theta"].copy()
+        self._lay_out()
 
 
 def cosine_similarities(features: Any, pairs: Pairs) -> NDArray[np.float64]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import torch
@@ -13,6 +13,10 @@ from edgewise.graph import kernels
 from edgewise.graph.pairs import Pairs
 from edgewise.graph.sampled import Graph
 from edgewise.graph.sampling import BernoulliSampler
+from edgewise.snapshot import Snapshot
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 # Variables to a block of the sampler: few blocks to search, few variables to scan in one.
 BLOCK = 32
@@ -71,6 +75,43 @@ class EdgeDistribution(ABC):
     def copy(self) -> EdgeDistribution:
         """A copy that later steps leave alone."""
 
+    def snapshot(self) -> Snapshot:
+        """The state as plain data; see `edgewise.snapshot`."""
+        raise TypeError(
+            f"a {type(self).__name__} can be neither saved nor checkpointed: give the class the "
+            "methods snapshot and restore (see edgewise.snapshot)."
+        )
+
+    def restore(self, snapshot: Snapshot) -> None:
+        """Take the state of another one with as many nodes; ValueError if it can be none."""
+        raise TypeError(f"a {type(self).__name__} cannot be restored: give it a method restore.")
+
+    @classmethod
+    def from_snapshot(
+        cls,
+        snapshot: Snapshot,
+        n_nodes: int,
+        features: Any,
+        *,
+        dtype: torch.dtype = torch.float32,
+        device: str | torch.device = "cpu",
+    ) -> Self:
+        """A distribution of edges between the rows of `features` from its state alone."""
+        made = cls._without_state(n_nodes, features, dtype, torch.device(device))
+        made.restore(snapshot)
+        return made
+
+    @classmethod
+    def _without_state(
+        cls, n_nodes: int, features: Any, dtype: torch.dtype, device: torch.device
+    ) -> Self:
+        """All that is no part of the state; features, where edges are a function of them."""
+        made = object.__new__(cls)
+        made.n_nodes = n_nodes
+        made.dtype = dtype
+        made.device = device
+        return made
+
     def draw(self, rng: np.random.Generator) -> Graph:
         """One sampled graph, ready to multiply by."""
         return Graph.from_pairs(
@@ -114,6 +155,28 @@ class EdgeDistribution(ABC):
         return frame.sort_values("probability", ascending=False, kind="stable", ignore_index=True)
 
 
+def real_type(dtype: torch.dtype) -> type[np.float32] | type[np.float64]:
+    """NumPy's type of probabilities for a torch one.
+
+    Examples
+    --------
+    >>> real_type(torch.float64).__name__
+    'float64'
+    """
+    return np.float64 if dtype == torch.float64 else np.float32
+
+
+def check_probabilities(values: NDArray[Any], count: int, dtype: torch.dtype) -> None:
+    """Refuse what cannot be the probabilities of `count` pairs in a snapshot."""
+    # Written so that NaN fails as well.
+    proper = values.shape == (count,) and bool(((values >= 0) & (values <= 1)).all())
+    if not proper or values.dtype != real_type(dtype):
+        raise ValueError(
+            f"a snapshot must hold {count} probabilities of type {real_type(dtype).__name__} "
+            "between 0 and 1."
+        )
+
+
 class DenseEdges(EdgeDistribution):
     """A free probability for every pair of nodes: N (N - 1) / 2 numbers.
 
@@ -148,8 +211,7 @@ class DenseEdges(EdgeDistribution):
         self.n_nodes = n_nodes
         self.dtype = dtype
         self.device = torch.device(device)
-        real = np.float64 if dtype == torch.float64 else np.float32
-        self._theta = np.zeros(n_nodes * (n_nodes - 1) // 2, real)
+        self._theta = np.zeros(n_nodes * (n_nodes - 1) // 2, real_type(dtype))
         self._lay_out()
         initial = 1.0 if weights is None else weights
         self._theta[self._position(pairs.rows, pairs.cols)] = initial
@@ -222,3 +284,27 @@ class DenseEdges(EdgeDistribution):
         twin = object.__new__(DenseEdges)
         twin.__setstate__({**self.__getstate__(), "_theta": self._theta.copy()})
         return twin
+
+    def snapshot(self) -> Snapshot:
+        # Bits and not values: a negative zero is kept as well.
+        bits = self._theta.view(np.uint64 if self._theta.itemsize == 8 else np.uint32)
+        positions = np.flatnonzero(bits)
+        if 3 * len(positions) > len(bits):  # a position takes up to two probabilities' room
+            return Snapshot({}, {"theta": self._theta.copy()})
+        return Snapshot({}, {"positions": positions, "theta": self._theta[positions]})
+
+    def restore(self, snapshot: Snapshot) -> None:
+        values = snapshot.arrays["theta"]
+        n_pairs = self.n_nodes * (self.n_nodes - 1) // 2
+        positions = snapshot.arrays.get("positions")
+        if positions is None:
+            check_probabilities(values, n_pairs, self.dtype)
+            self._theta = values.copy()
+        else:
+            check_probabilities(values, len(positions), self.dtype)
+            ends = np.concatenate([[-1], positions, [n_pairs]])
+            if positions.dtype != np.int64 or not (np.diff(ends) > 0).all():
+                raise ValueError(f"a snapshot's positions must rise from 0 to {n_pairs - 1}.")
+            self._theta = np.zeros(n_pairs, values.dtype)
+            self._theta[positions] = values
+        self._lay_out()

@@ -12,6 +12,7 @@ from edgewise.graph import kernels
 from edgewise.graph.candidates import CandidateEdges
 from edgewise.graph.distribution import BAND_ENTRIES, EdgeGradient
 from edgewise.graph.pairs import Pairs
+from edgewise.snapshot import Snapshot
 
 
 class GrowingEdges(CandidateEdges):
@@ -66,6 +67,20 @@ class GrowingEdges(CandidateEdges):
     def __getstate__(self) -> dict[str, Any]:
         own = ("max_edges_per_node", "growth_interval", "_steps")
         return {**super().__getstate__(), **{name: getattr(self, name) for name in own}}
+
+    def snapshot(self) -> Snapshot:
+        settings = {
+            "max_edges_per_node": self.max_edges_per_node,
+            "growth_interval": self.growth_interval,
+            "steps": self._steps,
+        }
+        return Snapshot(settings, super().snapshot().arrays)
+
+    def restore(self, snapshot: Snapshot) -> None:
+        super().restore(snapshot)
+        self.max_edges_per_node = int(snapshot.settings["max_edges_per_node"])
+        self.growth_interval = max(1, int(snapshot.settings["growth_interval"]))
+        self._steps = int(snapshot.settings["steps"])
 
     def descend(self, gradient: EdgeGradient, rate: float) -> None:
         super().descend(gradient, rate)

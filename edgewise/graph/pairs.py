@@ -38,3 +38,27 @@ class Pairs(NamedTuple):
         low, high = np.minimum(first, second), np.maximum(first, second)
         key = np.unique((low * n_nodes + high)[low != high])
         return cls(key // n_nodes, key % n_nodes)
+
+    def check(self, n_nodes: int) -> None:
+        """Refuse what is not as described above: kernels rely on it.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> Pairs(np.array([0]), np.array([3])).check(n_nodes=3)
+        Traceback (most recent call last):
+        ...
+        ValueError: these are no sorted pairs of nodes numbered 0 to 2, each once with rows < cols.
+        """
+        rows, cols = self
+        right = (
+            rows.dtype == cols.dtype == np.int64
+            and rows.shape == cols.shape == (len(rows),)
+            and bool(((rows >= 0) & (rows < cols) & (cols < n_nodes)).all())
+            and bool((np.diff(rows * n_nodes + cols) > 0).all())
+        )
+        if not right:
+            raise ValueError(
+                f"these are no sorted pairs of nodes numbered 0 to {n_nodes - 1}, each once with "
+                "rows < cols."
+            )

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from copy import copy, deepcopy
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -13,8 +14,12 @@ from scipy.special import expit
 
 from edgewise.graph.candidates import CandidateEdges, logistic_offset
 from edgewise.graph.construct import Metric, knn_pairs, nearest_neighbours
-from edgewise.graph.distribution import EdgeGradient
+from edgewise.graph.distribution import EdgeGradient, real_type
 from edgewise.graph.pairs import Pairs
+from edgewise.snapshot import Snapshot
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 # Feature values of one side of the pairs that are held at a time: 32 MB in float64.
 _CHUNK_VALUES = 2**22
@@ -141,6 +146,14 @@ class SimilarityEdges(CandidateEdges):
         super().__init__(n_nodes, pairs, np.zeros(pairs.n_pairs), dtype=dtype, device=device)
         self._set_probabilities()
 
+    @classmethod
+    def _without_state(
+        cls, n_nodes: int, features: Any, dtype: torch.dtype, device: torch.device
+    ) -> Self:
+        made = super()._without_state(n_nodes, features, dtype, device)
+        made._features = features.astype(np.float64)
+        return made
+
     def _start_parameters(self, log_weights: Any, scale: Any, offset: Any) -> None:
         self._parameters = [
             torch.tensor(value, dtype=torch.float64) for value in (log_weights, scale, offset)
@@ -255,3 +268,58 @@ class SimilarityEdges(CandidateEdges):
         self._start_parameters(*parameters)
         self._optimizer.load_state_dict(adam)
         self._set_probabilities()
+
+    def snapshot(self) -> Snapshot:
+        """Parameters, Adam's memory and the candidates: probabilities follow from them."""
+        log_weights, scale, offset = self.parameters
+        settings = {
+            "n_candidates": self.n_candidates,
+            "metric": self.metric,
+            "learning_rates": list(self.learning_rates),
+            "pull": self.pull,
+            "unit": self._unit,
+            "scale": scale,
+            "offset": offset,
+        }
+        arrays = {"rows": self.pairs.rows, "cols": self.pairs.cols, "log_weights": log_weights}
+        for number, memory in self._optimizer.state_dict()["state"].items():
+            for name, value in memory.items():
+                arrays[f"adam.{number}.{name}"] = value.numpy().copy()
+        return Snapshot(settings, arrays)
+
+    def restore(self, snapshot: Snapshot) -> None:
+        settings, arrays = snapshot
+        pairs = Pairs(arrays["rows"], arrays["cols"])
+        pairs.check(self.n_nodes)
+        log_weights, unit = arrays["log_weights"], float(settings["unit"])
+        numbers = [unit, float(settings["scale"]), float(settings["offset"]), *log_weights]
+        if log_weights.shape != (self._features.shape[1],) or not np.isfinite(numbers).all():
+            raise ValueError("a snapshot must hold a finite parameter for each feature.")
+        if settings["metric"] not in ("cosine", "euclidean") or unit == 0:
+            raise ValueError("a snapshot must name the metric, and its unit must not be 0.")
+        self.n_candidates = min(max(1, int(settings["n_candidates"])), self.n_nodes - 1)
+        self.metric = settings["metric"]
+        of_weights, of_scale, of_offset = map(float, settings["learning_rates"])
+        self.learning_rates = (of_weights, of_scale, of_offset)
+        self.pull = float(settings["pull"])
+        self._unit = unit
+        self.pairs = pairs
+        self._products = PairProducts(self._features, pairs)
+        self._start_parameters(log_weights, settings["scale"], settings["offset"])
+        self._restore_adam(arrays)
+        self._theta = np.zeros(pairs.n_pairs, real_type(self.dtype))
+        self._lay_out()
+        self._set_probabilities()
+
+    def _restore_adam(self, arrays: Mapping[str, NDArray[Any]]) -> None:
+        memory: dict[int, dict[str, torch.Tensor]] = {}
+        for number, parameter in enumerate(self._parameters):
+            for name in ("step", "exp_avg", "exp_avg_sq"):
+                if (value := arrays.get(f"adam.{number}.{name}")) is not None:
+                    shape = () if name == "step" else parameter.shape
+                    # A file may hold a scalar as an array of one entry.
+                    tensor = torch.from_numpy(np.array(value)).reshape(shape)
+                    memory.setdefault(number, {})[name] = tensor
+        # Rates and betas as they are: `descend` sets the rates, and nobody the rest.
+        groups = self._optimizer.state_dict()["param_groups"]
+        self._optimizer.load_state_dict({"state": memory, "param_groups": groups})

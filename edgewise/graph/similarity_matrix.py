@@ -8,9 +8,16 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 
-from edgewise.graph.distribution import BAND_ENTRIES, EdgeDistribution, EdgeGradient
+from edgewise.graph.distribution import (
+    BAND_ENTRIES,
+    EdgeDistribution,
+    EdgeGradient,
+    check_probabilities,
+    real_type,
+)
 from edgewise.graph.pairs import Pairs
 from edgewise.graph.sampled import Graph
+from edgewise.snapshot import Snapshot
 
 
 class SimilarityMatrix(EdgeDistribution):
@@ -50,8 +57,7 @@ class SimilarityMatrix(EdgeDistribution):
         self.n_nodes = n_nodes
         self.dtype = dtype
         self.device = torch.device(device)
-        real = np.float64 if dtype == torch.float64 else np.float32
-        self._values = np.zeros((n_nodes, n_nodes), real)
+        self._values = np.zeros((n_nodes, n_nodes), real_type(dtype))
         initial = 1.0 if weights is None else weights
         self._values[pairs.rows, pairs.cols] = initial
         self._values[pairs.cols, pairs.rows] = initial
@@ -98,3 +104,13 @@ class SimilarityMatrix(EdgeDistribution):
         twin = object.__new__(SimilarityMatrix)
         twin.__dict__.update(self.__dict__, _values=self._values.copy())
         return twin
+
+    def snapshot(self) -> Snapshot:
+        return Snapshot({}, {"values": self._values.copy()})
+
+    def restore(self, snapshot: Snapshot) -> None:
+        values = snapshot.arrays["values"]
+        check_probabilities(values.ravel(), self.n_nodes**2, self.dtype)
+        if values.shape != (self.n_nodes, self.n_nodes) or (values != values.T).any():
+            raise ValueError("a snapshot must hold a symmetric matrix.")
+        self._values = values.copy()
