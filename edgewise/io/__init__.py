@@ -1,0 +1,1 @@
+"""Tables, graphs and other people's objects: in and out."""
