@@ -66,6 +66,7 @@ def check_features(X: Any, dtype: DTypeLike = np.float64, *, min_rows: int = 2) 
     ValueError: Input X contains NaN. The first is in row 1, column 1. Fill in or drop such cells.
     """
     table = _to_host(X)
+    _refuse_what_is_no_table(table)
     _refuse_text_and_dates(table)
     try:
         # Overflow on the way to float32 is reported below as infinity, with its place.
@@ -112,6 +113,24 @@ def _cell(table: Any, row: int, col: int) -> str:
     if isinstance(table, pd.DataFrame):
         return f"row {row} (index {table.index[row]!r}), column {table.columns[col]!r}"
     return f"row {row}, column {col}"
+
+
+def _refuse_what_is_no_table(table: Any) -> None:
+    """What scikit-learn refuses as well, but in many lines or in other words."""
+    if table is None:
+        raise ValueError("X is None: give a table of numbers, one row for each case.")
+    if isinstance(table, (str, bytes)):
+        raise ValueError(
+            f"X is the text {table[:50]!r}: if it names a file, read the file first, for example "
+            "with pandas.read_csv."
+        )
+    kinds = table.dtypes if isinstance(table, pd.DataFrame) else [getattr(table, "dtype", None)]
+    if any(getattr(kind, "kind", "O") == "c" for kind in kinds):
+        # "Complex data not supported" is what scikit-learn's tests of estimators look for.
+        raise ValueError(
+            "Complex data not supported: X holds complex numbers: features must be real, for "
+            "example X.real and X.imag as columns."
+        )
 
 
 def _refuse_text_and_dates(table: Any) -> None:

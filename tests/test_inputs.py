@@ -148,8 +148,8 @@ BAD_FEATURES = {
     "no columns": (np.ones((3, 0)), ValueError, r"0 feature\(s\) \(shape=\(3, 0\)\)"),
     "flat": (np.ones(3), ValueError, "Expected 2D array, got 1D array"),
     "cube": (np.ones((2, 2, 2)), ValueError, "dim 3"),
-    "scalar": (None, ValueError, "Expected 2D array"),
-    "file name": ("table.csv", ValueError, "could not convert string to float: 'table.csv'"),
+    "nothing": (None, ValueError, "X is None: give a table"),
+    "file name": ("table.csv", ValueError, "text .table.csv.: .* read the file first"),
 }
 
 
