@@ -101,17 +101,8 @@ def edges(book: Book) -> Figure | None:
                 book.entry("edges", method, dataset, keep_edges=share) for share in plans.KEPT_EDGES
             ]
             _curve(axes, found, METHODS[method], shift=1.2 * (i - 1))
-        published = paper.LDS_KEPT_EDGES[dataset] if book.labels == "paper" else {}
-        axes.plot(
-            [100 * share for share in published],
-            [number.mean for number in published.values()],
-            linestyle="none",
-            marker="*",
-            markersize=11,
-            markerfacecolor="white",
-            markeredgecolor="black",
-            zorder=4,
-        )
+        if book.labels == "paper":
+            _published(axes, dataset)
         axes.set_title(_TITLES[dataset])
         _share_axis(axes)
     panels[0].set_ylabel("accuracy, %")
@@ -125,6 +116,20 @@ def edges(book: Book) -> Figure | None:
     looks = [METHODS[method] for method in plans.EDGES_METHODS]
     _legend(figure, looks, [in_paper] if book.labels == "paper" else [])
     return figure
+
+
+_STAR: Mapping[str, Any] = {
+    "marker": "*",
+    "markersize": 11,
+    "markerfacecolor": "white",
+    "color": "black",
+}
+
+
+def _published(axes: Axes, dataset: str) -> None:
+    published = paper.LDS_KEPT_EDGES[dataset]
+    at, means = [100 * share for share in published], [number.mean for number in published.values()]
+    axes.plot(at, means, linestyle="none", zorder=4, **_STAR)
 
 
 def tau(book: Book) -> Figure | None:
