@@ -17,7 +17,7 @@ from typing import Annotated, Any
 import typer
 
 from edgewise import __version__
-from edgewise.cli import compare, datasets, demo, fit, methods, reproduce
+from edgewise.cli import compare, datasets, demo, doctor, fit, methods, report, reproduce
 
 FAILURE = 2
 INTERRUPTED = 130  # 128 + SIGINT, as shells and Typer have it
@@ -36,6 +36,8 @@ app.command("fit")(fit.fit)
 app.command("reproduce")(reproduce.reproduce)
 app.command("compare")(compare.compare)
 app.command("methods")(methods.methods)
+app.command("doctor")(doctor.doctor)
+app.command("report")(report.report)
 
 
 def _print_version(wanted: bool) -> None:

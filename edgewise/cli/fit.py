@@ -114,6 +114,13 @@ def fit(
             file_okay=False,
         ),
     ] = None,
+    checkpoint: Annotated[
+        Path | None,
+        typer.Option(
+            help="Keep the state after each outer iteration in this file, and go on from it.",
+            dir_okay=False,
+        ),
+    ] = None,
     top_edges: Annotated[
         int | None,
         typer.Option(
@@ -148,7 +155,7 @@ def fit(
         out.mkdir(parents=True, exist_ok=True)  # now, rather than fail after a long fit
     with limit_threads(threads):
         task = _task(source, keep_edges, no_graph, seed, parameters)
-        fitted = _fitted(task, profile)
+        fitted = _fitted(task, profile, checkpoint)
         metrics = _metrics(task, fitted)
     if out is not None:
         write_run(out, task, fitted, metrics, top_edges, edge_threshold)
@@ -178,7 +185,7 @@ def _task(
     return Task(dataset, given, share, seed, parameters)
 
 
-def _fitted(task: Task, profile: bool) -> Fitted:
+def _fitted(task: Task, profile: bool, checkpoint: Path | None) -> Fitted:
     from edgewise.estimator import LDSClassifier
     from edgewise.graph.construct import knn_pairs
     from edgewise.report.profile import profiled
@@ -201,6 +208,7 @@ def _fitted(task: Task, profile: bool) -> Fitted:
             initial,
             validation=dataset.split.validation,
             early_stopping=dataset.split.early_stopping,
+            checkpoint=checkpoint,
         )
         seconds = time.perf_counter() - started
     if measured is not None:

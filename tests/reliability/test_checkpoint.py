@@ -184,6 +184,25 @@ def _wait_for_a_new_state(path, child):
         time.sleep(0.002)
 
 
+def test_the_command_goes_on_from_a_checkpoint(tmp_path, capsys):
+    from edgewise.cli import main
+
+    def fit(*more):
+        with pytest.raises(SystemExit) as ended:
+            main(["fit", "wine", "--k", "3", "--json", "--checkpoint", str(tmp_path / "w"), *more])
+        return int(ended.value.code or 0), *capsys.readouterr()
+
+    code, out, _ = fit("--max-outer-iterations", "1")
+    short = json.loads(out)
+    assert (code, short["outer_iterations"]) == (0, 1)
+    assert (tmp_path / "w").is_file()
+    _, out, _ = fit("--max-outer-iterations", "2")
+    assert json.loads(out)["outer_iterations"] == 2
+    code, out, err = fit("--tau", "3")
+    assert (code, out, len(err.splitlines())) == (2, "", 1)
+    assert "tau was 5 and is 3" in err
+
+
 # ------------------------------------------------------------------------------ damage
 
 
