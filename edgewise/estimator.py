@@ -26,7 +26,7 @@ from edgewise.graph.construct import knn_pairs
 from edgewise.graph.distribution import DenseEdges, EdgeDistribution
 from edgewise.graph.growing import GrowingEdges
 from edgewise.graph.similarity import SimilarityEdges
-from edgewise.induction import Induction, class_frequencies, far_distance
+from edgewise.induction import Induction, class_frequencies, far_distance, reaches
 from edgewise.inputs import adjacency_pairs, check_features, encode_labels, split_labelled
 from edgewise.learn import Callback, Model, Progress, Schedule, learn
 from edgewise.learn_similarity import SimilaritySchedule, learn_similarity
@@ -508,6 +508,7 @@ class LDSClassifier(TransductiveClassifier):
             weights, probabilities = refitted.weights, refitted.probabilities
         self.weights_ = [part.cpu().numpy() for part in objective.unflatten(weights)]
         self._far = far_distance(problem.features, self.metric)
+        self._reach = reaches(problem.features, self.k, self.metric)
         return probabilities
 
     def save(self, path: str | PathLike[str]) -> None:
@@ -557,6 +558,7 @@ class LDSClassifier(TransductiveClassifier):
             self._fitted_rows,
             self.class_frequencies_,
             self._far,
+            self._reach,
             self.k,
             self.metric,
             self._schedule().n_samples,

@@ -1,8 +1,10 @@
 """Class probabilities of rows that nobody had when the graph and the network were fitted.
 
-A new row v is attached to the fitted rows, and listens to them; they do not listen to it. With N
-the neighbours it is given in a sampled graph, and d~ the degrees with the self-loop counted, its
-row of the normalised adjacency is ::
+A new row v is attached to the fitted rows, and listens to them; they do not listen to it. Its
+neighbours are those of the k-nearest-neighbour graph of the fitted rows and v: its k nearest
+rows, and the rows to which it is nearer than their k-th nearest. (Half of a row's neighbours in
+such a graph are of the second kind.) With N the neighbours in a sampled graph, and d~ the degrees
+with the self-loop counted, its row of the normalised adjacency is ::
 
     (Â H)_v = H_v / d~_v + sum over u in N of H_u / sqrt(d~_v (d~_u + 1)),    d~_v = |N| + 1
 
@@ -15,12 +17,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from scipy import sparse
+from sklearn.metrics import pairwise_distances
 from torch import Tensor
 
 from edgewise.graph.construct import Metric, nearest_neighbours
@@ -36,6 +39,8 @@ FAR_FACTOR = 2.0
 FAR_ROWS = 2000
 # Cosine distances of multiples of the same row are zero up to rounding.
 SAME = 1e-12
+# Distances in one temporary: 32 MB.
+BLOCK_VALUES = 2**22
 
 
 class DrawsGraphs(Protocol):
@@ -65,14 +70,16 @@ class Induction:
         The network, and its fitted weights as tensors.
     edges : DrawsGraphs
         Graphs of the fitted rows. If it has a method ``attach`` (see `AttachesRows`), the edges
-        of a new row are drawn with the probabilities this gives. Otherwise they go to the `k`
-        nearest fitted rows by `metric`, with certainty.
+        of a new row are drawn with the probabilities this gives. Otherwise those of the
+        k-nearest-neighbour graph are certain.
     features : ndarray or CSR array
         The fitted rows.
     class_frequencies : ndarray, shape (n_classes,)
         What is predicted for rows far from everything.
     far : float
         Distance to the nearest fitted row beyond which a row is far; see `far_distance`.
+    reach : ndarray, shape (n_fitted,)
+        How far the `k` nearest rows of each fitted row are; see `reaches`.
     k, metric
         How neighbours are found.
     n_samples : int
@@ -87,6 +94,7 @@ class Induction:
     features: Any
     class_frequencies: NDArray[np.float64]
     far: float
+    reach: NDArray[np.float64]
     k: int
     metric: Metric
     n_samples: int
@@ -107,28 +115,57 @@ class Induction:
             return mean
         rows = rows[near]
         device, dtype = self.weights[0].device, self.weights[0].dtype
-        neighbours, probability = self._attach(rows)
+        attached = self._attach(rows)
         table = as_features(_stack(self.features, rows), dtype, device)
         rng = np.random.default_rng(self.seed)
         total = torch.zeros((), dtype=torch.float64, device=device)
         for _ in range(self.n_samples):
             graph = self.edges.draw(rng)
-            # One number for a place in the list of candidates, shared by all new rows: they
-            # never meet, and so none depends on what else is asked.
-            drawn = (rng.random(neighbours.shape[1]) < probability) & (neighbours >= 0)
-            new, place = np.nonzero(drawn)
-            extended = extend(graph, new, neighbours[new, place], len(near))
+            new, neighbours = attached.draw(rng)
+            extended = extend(graph, new, neighbours, len(near))
             logits = self.network.logits(self.weights, table, extended)[graph.n_nodes :]
             total = total + torch.softmax(logits.to(torch.float64), dim=1)
         mean[near] = (total / self.n_samples).cpu().numpy()
         return mean
 
-    def _attach(self, rows: Any) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    def _attach(self, rows: Any) -> _Attached:
         if isinstance(self.edges, AttachesRows):
-            return self.edges.attach(rows, self.features)
+            neighbours, probability = self.edges.attach(rows, self.features)
+            new, place = np.nonzero(neighbours >= 0)
+            return _Attached(new, neighbours[new, place], probability[new, place], place)
         k = min(self.k, self.features.shape[0])
-        neighbours, _ = nearest_neighbours(rows, self.features, k, self.metric)
-        return neighbours, np.ones(neighbours.shape)
+        nearest, _ = nearest_neighbours(rows, self.features, k, self.metric)
+        found = []
+        block = max(1, BLOCK_VALUES // self.features.shape[0])
+        for start in range(0, rows.shape[0], block):
+            part = slice(start, start + block)
+            near = pairwise_distances(rows[part], self.features, self.metric) < self.reach
+            new, place = np.nonzero(nearest[part] >= 0)
+            near[new, nearest[part][new, place]] = True
+            new, neighbour = np.nonzero(near)
+            found.append((new + start, neighbour))
+        new, neighbour = (np.concatenate(side) for side in zip(*found, strict=True))
+        return _Attached(new, neighbour, np.ones(len(new)), np.zeros(len(new), np.int64))
+
+
+class _Attached(NamedTuple):
+    """Possible edges of new rows, and how likely they are.
+
+    The e-th joins the new row ``rows[e]`` and the fitted row ``cols[e]``, and is number
+    ``place[e]`` in the list of that new row's.
+    """
+
+    rows: NDArray[np.int64]
+    cols: NDArray[np.int64]
+    probability: NDArray[np.float64]
+    place: NDArray[np.int64]
+
+    def draw(self, rng: np.random.Generator) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        # One number for a place, shared by all new rows: they never meet, and so no row's
+        # prediction depends on what else is asked.
+        chance = rng.random(self.place.max(initial=0) + 1)[self.place]
+        drawn = chance < self.probability
+        return self.rows[drawn], self.cols[drawn]
 
 
 def _stack(fitted: Any, new: Any) -> Any:
@@ -223,3 +260,20 @@ def far_distance(features: Any, metric: Metric) -> float:
     usual = nearest[np.isfinite(nearest)]
     far = FAR_FACTOR * float(np.quantile(usual, FAR_QUANTILE)) if len(usual) else np.inf
     return min(far, 1.0 - SAME) if metric == "cosine" else far
+
+
+def reaches(features: Any, k: int, metric: Metric) -> NDArray[np.float64]:
+    """How far the k-th nearest of the other rows is, for each row.
+
+    Whatever is nearer would be a neighbour of it in the k-nearest-neighbour graph. A row of
+    zeros has no neighbours under the cosine metric, and gets none: its reach is 0.
+
+    Examples
+    --------
+    >>> reaches(np.array([[0.0], [1.0], [3.0]]), 1, "euclidean")
+    array([1., 1., 2.])
+    """
+    k = min(k, features.shape[0] - 1)
+    # A row itself is among the nearest, or there are copies of it, and it does not matter.
+    _, distances = nearest_neighbours(features, features, k + 1, metric)
+    return np.where(np.isinf(distances[:, 0]), 0.0, distances[:, k])

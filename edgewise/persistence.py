@@ -110,6 +110,7 @@ def _describe(classifier: Any, arrays: dict[str, NDArray[Any]]) -> dict[str, Any
     arrays["labels"] = classifier._fitted_labels
     arrays["label_distributions"] = classifier.label_distributions_
     arrays["class_frequencies"] = classifier.class_frequencies_
+    arrays["reach"] = classifier._reach
     names = getattr(classifier, "feature_names_in_", None)
     return {
         "class": type(classifier).__name__,
@@ -400,6 +401,8 @@ def _restore(classifier: Any, manifest: dict[str, Any], arrays: dict[str, Any]) 
     classifier.best_iteration_ = manifest["best_iteration"]
     classifier.validation_score_ = Score(*unplain(manifest["validation_score"]))
     classifier._far = unplain(manifest["far"])
+    classifier._reach = arrays["reach"]
+    _require(classifier._reach.shape == (n_rows,), "distances")
     classifier._seed = manifest["seed"]
 
 

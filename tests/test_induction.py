@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 from edgewise import LDSClassifier
+from edgewise.graph.construct import knn_pairs
 from edgewise.graph.distribution import DenseEdges
 from edgewise.graph.pairs import Pairs
 from edgewise.graph.sampled import Graph
-from edgewise.induction import Induction, class_frequencies, extend, far_distance
+from edgewise.induction import Induction, class_frequencies, extend, far_distance, reaches
 from edgewise.nn.gcn import GCN
 from edgewise.nn.network import Network
 
@@ -83,6 +84,7 @@ def induction(features, edges=None, network=None, **changes):
         features=features,
         class_frequencies=np.array([0.5, 0.25, 0.25]),
         far=far_distance(features, "euclidean"),
+        reach=np.zeros(n_rows),
         k=2,
         metric="euclidean",
         n_samples=4,
@@ -120,6 +122,22 @@ def test_a_new_row_does_not_depend_on_the_others(table):
     np.testing.assert_array_equal(together, model.probabilities(new))
     for row in range(6):
         np.testing.assert_allclose(model.probabilities(new[[row]])[0], together[row], rtol=1e-12)
+
+
+@pytest.mark.parametrize("metric", ["euclidean", "cosine"])
+def test_a_row_is_attached_as_in_the_neighbour_graph_with_it(table, metric):
+    model = induction(table, k=3, metric=metric, reach=reaches(table, 3, metric))
+    new = np.random.default_rng(1).normal(size=(6, 4))
+    attached = model._attach(new)
+    for row in range(6):
+        rows, cols = knn_pairs(np.vstack([table, new[row]]), 3, metric=metric)
+        assert attached.cols[attached.rows == row].tolist() == rows[cols == 20].tolist()
+
+
+def test_rows_without_direction_reach_nobody():
+    features = np.array([[0.0, 0.0], [1.0, 0.0], [1.0, 1.0]])
+    assert reaches(features, 1, "cosine").tolist()[0] == 0.0
+    assert reaches(features, 5, "euclidean").tolist() == [2**0.5, 1.0, 2**0.5]
 
 
 class Attaching(DenseEdges):
