@@ -318,7 +318,7 @@ def _first_line(error: BaseException) -> str:
 
 
 def _read_npz(file: Path, text: Collection[str]) -> Table:
-    arrays = _load_npz(file)
+    arrays = load_npz(file)
     if {"format", "shape", "data"} <= set(arrays):
         return Table(pd.DataFrame(index=range(int(arrays["shape"][0]))), _sparse(file, arrays))
     lengths = {name: len(array) if array.ndim else -1 for name, array in arrays.items()}
@@ -340,7 +340,8 @@ def _read_npz(file: Path, text: Collection[str]) -> Table:
     return Table(pd.DataFrame(columns))
 
 
-def _load_npz(file: Path) -> dict[str, NDArray[Any]]:
+def load_npz(file: Path) -> dict[str, NDArray[Any]]:
+    """The arrays of an NPZ archive; pickled objects are refused."""
     from zipfile import BadZipFile
 
     try:
