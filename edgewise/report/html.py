@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from edgewise import __version__
+from edgewise.persistence import write_atomically
 from edgewise.report.layout import sampled_layout
 from edgewise.report.run_files import LEAST_PROBABILITY, Edges, RunFiles, read_run
 
@@ -52,7 +53,10 @@ def write_report(folder: Path, output: Path) -> None:
     output : Path
         The HTML file.
     """
-    output.write_text(render(report_data(read_run(folder))), encoding="utf-8")
+    page = render(report_data(read_run(folder)))
+    output.parent.mkdir(parents=True, exist_ok=True)
+    # Half of a surrogate pair, which JSON can hold, is no character and cannot be written.
+    write_atomically(output, page.encode("utf-8", "replace"))
 
 
 def render(data: dict[str, Any]) -> str:
@@ -71,7 +75,7 @@ def render(data: dict[str, Any]) -> str:
 
 def _script_safe(data: Any) -> str:
     """JSON in which no browser finds the end of a script, a comment or an entity."""
-    text = json.dumps(data, allow_nan=False, separators=(",", ":"))
+    text = json.dumps(data, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
     for sign in "<>&":
         text = text.replace(sign, f"\\u{ord(sign):04x}")
     return text
@@ -169,7 +173,7 @@ def _against_baseline(run: RunFiles, accuracy: float | None, n_rows: int) -> str
         return str(run.comparison["conclusion"])[:1000]
     return (
         "This run holds no fixed-graph baseline, so it does not tell whether learning the graph "
-        "was of any use. `edgewise compare` on the same data does."
+        "was of any use. The command edgewise compare, on the same data, does."
     )
 
 

@@ -18,7 +18,7 @@ from edgewise.io.columns import TablePreprocessor, save_table_settings
 from edgewise.report import html
 from edgewise.report.html import render, report_data, write_report
 from edgewise.report.layout import sampled_layout
-from edgewise.report.run_files import RunFolderError, read_run
+from edgewise.report.run_files import MAX_EDGES, RunFolderError, read_run
 
 EVIL = "</script><script>alert(1)</script><!--&amp;"
 
@@ -299,12 +299,17 @@ def test_features_of_a_table_have_the_names_of_its_columns(
 
 
 def test_five_thousand_rows_stay_below_five_megabytes(run: Callable[..., Path]) -> None:
-    ids = [f"customer number {row:06d} of the northern region" for row in range(5000)]
+    ids = [f"customer number {row:06d} of the Zürich region" + 40 * "→" for row in range(5000)]
     folder = run(5000, ids=ids, classes=tuple(f"class {code}" for code in range(12)))
+    rng = np.random.default_rng(0)
+    ends = np.array(ids)[rng.integers(5000, size=(MAX_EDGES + 1, 2))]
+    edges = pd.DataFrame(ends, columns=["source", "target"])
+    edges.assign(probability=rng.random(len(ends))).to_csv(folder / "edges.csv", index=False)
     write_report(folder, folder / "report.html")
     assert (folder / "report.html").stat().st_size < 5e6
-    data = shown((folder / "report.html").read_text())
+    data = shown((folder / "report.html").read_text(encoding="utf-8"))
     assert len(data["nodes"]["ids"]) == 5000
+    assert len(data["edges"]["sources"]) == MAX_EDGES
 
 
 def test_of_more_rows_it_shows_the_labelled_and_the_least_sure(
