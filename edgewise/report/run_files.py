@@ -265,6 +265,11 @@ def _edges_of_files(folder: Path, ids: Sequence[str]) -> Edges:
     if missing:
         raise RunFolderError(f"{file} has no column {missing[0]!r}: it is not of `edgewise fit`.")
     place = {id_: row for row, id_ in enumerate(ids)}
+    if len(place) < len(ids):
+        raise RunFolderError(
+            f"{folder / 'predictions.csv'} has two rows of one id, so {file.name} does not tell "
+            "which one an edge joins: fit again with other ids."
+        )
     try:
         ends = [
             np.array([place[str(end)] for end in table[name]], dtype=np.int64)

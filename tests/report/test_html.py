@@ -369,6 +369,7 @@ def test_the_command_writes_one_file(
         ("predictions.csv", None, "holds no predictions.csv"),
         ("predictions.csv", "a,b\n1,2\n", "columns probability_"),
         ("predictions.csv", "row,probability_a\n1,x\n", "is damaged"),
+        ("predictions.csv", "id,probability_a\n7,1\n7,1\n", "two rows of one id"),
         ("edges.csv", "source,target\n1,2\n", "no column 'probability'"),
         ("edges.csv", "source,target,probability\n1,900,0.5\n", "the row '900'"),
     ],
