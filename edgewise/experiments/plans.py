@@ -51,6 +51,7 @@ TRACES = ("probabilities", "histograms", "misclassified", "embeddings")
 _RATES: Space = {"learning_rate": (0.01, 0.02)}
 _BOTH_METRICS: Space = {"metric": ("euclidean", "cosine")}
 _COSINE: Space = {"metric": ("cosine",)}
+_MANIFOLD: Space = {"k": (10,), "ridge": (1e-2,), "smoothness": (1.0, 10.0, 100.0)}
 _LDS: Space = {"tau": (5,), "outer_learning_rate": (1.0,), "inner_learning_rate": (0.02,)}
 # The paper waits 20 outer iterations for a better early-stopping accuracy.
 _IMPATIENT: Space = {"patience": (5,)}
@@ -67,7 +68,8 @@ _REDUCED: Mapping[str, Grid] = {
         {"kernel": ("knn",), "k": (5, 10, 20)},
     ),
     "manireg": (
-        {"k": (10, 20), **_BOTH_METRICS, "ridge": (1e-3, 1e-1), "smoothness": (0.1, 1.0, 10.0)},
+        {"kernel": ("rbf",), **_MANIFOLD, **_BOTH_METRICS, "gamma_scale": (0.3, 1.0)},
+        {"kernel": ("linear",), **_MANIFOLD, **_BOTH_METRICS},
     ),
     "semiemb": ({"k": (10, 20), **_BOTH_METRICS, "embedding_weight": (0.1, 1.0, 10.0)},),
     "sparse-gcn": ({"expected_degree": (1.0, 5.0), **_RATES},),
@@ -81,6 +83,8 @@ _REDUCED: Mapping[str, Grid] = {
     "knn-lds": ({"k": (10, 20), **_COSINE, **_LDS, **_IMPATIENT},),
     "knn-lds-dense": ({"k": (10,), **_COSINE, **_LDS, **_IMPATIENT},),
 }
+# Parameters that mean nothing under a kernel.
+_UNUSED = {("lp", "rbf"): "k", ("lp", "knn"): "gamma_scale", ("manireg", "linear"): "gamma_scale"}
 # Where runs are cheap the grid can be larger, and the patience the paper's.
 _TINY_LDS: Space = {"k": (10, 20), **_BOTH_METRICS, **_LDS, "inner_learning_rate": (0.01, 0.02)}
 _REDUCED_FOR: Mapping[tuple[str, str], Grid] = {
@@ -88,6 +92,14 @@ _REDUCED_FOR: Mapping[tuple[str, str], Grid] = {
     **{("knn-lds-dense", name): (_TINY_LDS,) for name in ("wine", "cancer")},
     ("knn-lds", "digits"): ({"k": (10, 20), **_BOTH_METRICS, **_LDS, **_IMPATIENT},),
     ("knn-lds-dense", "digits"): ({"k": (10,), **_BOTH_METRICS, **_LDS, **_IMPATIENT},),
+    # A system of as many equations as rows takes a minute there.
+    **{
+        ("manireg", name): (
+            {"kernel": ("rbf",), **_MANIFOLD, **_COSINE, "gamma_scale": (0.3,)},
+            {"kernel": ("linear",), **_MANIFOLD, **_COSINE},
+        )
+        for name in ("20news", "fma20")
+    },
     **{
         ("knn-lds", name): ({"k": (10,), **_COSINE, **_LDS, **_IMPATIENT},)
         for name in ("20news", "fma20")
@@ -123,19 +135,26 @@ def settings(method: str, dataset: str, grid: GridName = "reduced") -> list[dict
     if grid == "default":
         return [{}]
     if grid == "full":
-        return _combinations(_full(space))
+        return _combinations(_full(method, space))
     if grid != "reduced":
         raise ValueError(f"there is no grid {grid!r}: use 'full', 'reduced' or 'default'")
-    return _combinations(_REDUCED_FOR.get((method, dataset), _REDUCED.get(method, _full(space))))
+    return _combinations(_REDUCED_FOR.get((method, dataset), _REDUCED[method]))
 
 
-def _full(space: Space) -> Grid:
-    """The whole search space; a parameter of one kernel is not varied under the other."""
+def _full(method: str, space: Space) -> Grid:
+    """The whole search space; a parameter that a kernel does not have is not varied under it."""
     if "kernel" not in space:
         return (space,)
-    belongs = {"rbf": "gamma_scale", "knn": "k"}
     return tuple(
-        {"kernel": (kernel,), belongs[kernel]: space[belongs[kernel]]} for kernel in space["kernel"]
+        {
+            "kernel": (kernel,),
+            **{
+                name: values
+                for name, values in space.items()
+                if name not in ("kernel", _UNUSED.get((method, kernel)))
+            },
+        }
+        for kernel in space["kernel"]
     )
 
 

@@ -22,9 +22,7 @@ from edgewise.experiments.tables import (
     Book,
     Entry,
     Table,
-    compare,
     load_reasons,
-    published_for,
 )
 from edgewise.experiments.traces import load_trace
 
@@ -161,7 +159,7 @@ def datasets_table() -> Table:
     for entry in describe():
         name = entry.statistics.name
         if not entry.at_hand:
-            rows.append([name, *["not at hand"] * 7, ""])
+            rows.append([name, "not at hand", *["–"] * 6, entry.about])
             continue
         counted = statistics(load(name))
         split = f"{counted.train} / {counted.validation} / {counted.early_stopping}"
@@ -199,6 +197,7 @@ def write_page(paper_book: Book, equal_book: Book, folder: Path) -> str:
     parts = [
         _head(paper_book),
         _summary(paper_book),
+        _differences(paper_book),
         *(table.markdown() for table in paper_book.tables("table1")),
         *(table.markdown() for table in paper_book.tables("edges")),
         _figure("edges", folder),
@@ -215,7 +214,6 @@ def write_page(paper_book: Book, equal_book: Book, folder: Path) -> str:
         paper_book.random_splits().markdown(),
         equal_book.random_splits().markdown(),
         datasets_table().markdown(),
-        _differences(paper_book),
         _failures(paper_book),
         _grids(paper_book.grid),
     ]
@@ -238,12 +236,9 @@ accuracy enters no choice. `not run`: nothing is recorded yet.
 
 def _summary(book: Book) -> str:
     """How many published numbers are met, and what it took."""
-    words = Counter(
-        compare(entry, published).word
-        for what in ("table1", "edges")
-        for entry in book.entries(what).values()
-        if (published := published_for(what, entry.cell)) is not None
-    )
+    verdicts = [found for what in ("table1", "edges") for found in book.verdicts(what)]
+    words = Counter(found.word for _, _, found in verdicts)
+    unfinished = sum(bool(entry.test and entry.missing) for entry, _, _ in verdicts)
     total = words.total()
     run = total - words[NOT_RUN]
     lines = [
@@ -251,7 +246,8 @@ def _summary(book: Book) -> str:
         "",
         f"- Of {total} published accuracies {run} have a number of ours: {words['agrees']} agree "
         f"(no significant difference), {words['higher']} of ours are higher, {words['lower']} "
-        f"lower, {words['not testable']} cannot be tested.",
+        f"lower, {words['not testable']} cannot be tested yet."
+        + (f" {unfinished} of ours are of cells that are not finished." if unfinished else ""),
         f"- Runs recorded: {len(book.records):,}, "
         f"{format_time(sum(r.seconds for r in book.records))} of one thread in all"
         f"{_circumstances(book.records)}.",
@@ -297,16 +293,17 @@ def _differences(book: Book) -> str:
     """The cells that differ significantly from the paper, and why."""
     lines = ["## Where ours and the paper's differ", ""]
     for what in ("edges", "table1"):
-        for record in book.beside_paper(what).records:
-            if record.get("verdict") in ("higher", "lower"):
-                place = f"{record['dataset']}, {record['method']}"
-                if record["variant"] != "{}":
-                    place += f", {record['variant']}"
-                reason = record["reason"] or "no reason found yet"
-                lines.append(
-                    f"- {place}: {record['test']:.1f} against {record['paper']} "
-                    f"({record['difference']:+.1f}): {reason}"
-                )
+        for entry, published, found in book.verdicts(what):
+            if found.word not in ("higher", "lower"):
+                continue
+            place = f"{entry.cell.dataset}, {entry.cell.method}"
+            if what == "edges":
+                place += f", {entry.variant.get('keep_edges', 1):.0%} of the edges"
+            reason = book.reason(what, entry) or "no reason found yet"
+            lines.append(
+                f"- {place}: {entry.text()} against {published.mean:g} "
+                f"({found.difference:+.1f}): {reason}"
+            )
     return "\n".join(lines) if len(lines) > 2 else ""
 
 
@@ -349,9 +346,10 @@ def _described(tried: Sequence[dict[str, Any]]) -> str:
         groups.setdefault(tuple(parameters), []).append(parameters)
     texts = []
     for names, group in groups.items():
-        texts.append("; ".join(f"{name} ∈ {{{_values(p[name] for p in group)}}}" for name in names))
+        texts.append("; ".join(f"{name} {_values(p[name] for p in group)}" for name in names))
     return " or ".join(texts) or "defaults"
 
 
 def _values(values: Iterable[Any]) -> str:
-    return ", ".join(str(value) for value in dict.fromkeys(values))
+    texts = [str(value) for value in dict.fromkeys(values)]
+    return f"= {texts[0]}" if len(texts) == 1 else f"∈ {{{', '.join(texts)}}}"

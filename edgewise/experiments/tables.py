@@ -327,8 +327,9 @@ class Book:
             "edge-counts": self.edge_counts,
             "random-splits": self.random_splits,
         }[what]()
-        beside = self.beside_paper(what) if self.labels == "paper" else None
-        return [made, beside] if beside and beside.rows else [made]
+        if not any(published_for(what, cell) for cell in self.entries(what)):
+            return [made]
+        return [made, self.beside_paper(what)]
 
     def table1(self) -> Table:
         """Table 1: every method that needs no graph, on every data set."""
@@ -411,8 +412,8 @@ class Book:
                     [
                         dataset,
                         f"{share:.0%}",
-                        format_mean_std(before, scale=1) if before else NOT_RUN,
-                        (format_mean_std(after, scale=1) if after else NOT_RUN)
+                        f"{mean_std(before)[0]:,.0f}" if before else NOT_RUN,
+                        (_count(after) if after else NOT_RUN)
                         + ("\\*" if after and entry.missing else ""),
                         "–" if published is None else f"{published:,.1f}",
                     ]
@@ -450,14 +451,16 @@ class Book:
         return self._table("random-splits", title, header, rows, [note for note in notes if note])
 
     def beside_paper(self, what: str) -> Table:
-        """Each published number, ours, the difference, the verdict, and the reason if known."""
+        """Each published number, ours, the difference, the verdict, and the reason if known.
+
+        Numbers without one of ours are in the CSV file alone.
+        """
         rows, records = [], []
-        for entry in self.entries(what).values():
-            published = published_for(what, entry.cell)
-            if published is None:
+        for entry, published, found in self.verdicts(what):
+            reason = self.reason(what, entry) if found.word in ("higher", "lower") else ""
+            records.append({**_record(entry, published), "reason": reason})
+            if found.word == NOT_RUN:
                 continue
-            found = compare(entry, published)
-            reason = self._reason(what, entry) if found.word not in ("agrees", NOT_RUN) else ""
             rows.append(
                 [
                     entry.cell.dataset,
@@ -472,14 +475,24 @@ class Book:
                     reason,
                 ]
             )
-            records.append({**_record(entry, published), "reason": reason})
         share = ["edges kept"] if what == "edges" else []
         header = ["data set", "method", *share, "ours", "paper", "difference", "p", "verdict",
                   "reason"]  # fmt: skip
         title = f"{_TITLES.get(what, what)}, beside the paper"
-        return self._table(f"{what}-beside-paper", title, header, rows, [WELCH], records=records)
+        left = len(records) - len(rows)
+        notes = [WELCH, *([f"{left} published numbers have none of ours yet."] if left else [])]
+        return self._table(f"{what}-beside-paper", title, header, rows, notes, records=records)
 
-    def _reason(self, what: str, entry: Entry) -> str:
+    def verdicts(self, what: str) -> list[tuple[Entry, Published, Verdict]]:
+        """Every cell that the paper has a number for, that number, and how ours compares."""
+        return [
+            (entry, published, compare(entry, published))
+            for entry in self.entries(what).values()
+            if (published := published_for(what, entry.cell)) is not None
+        ]
+
+    def reason(self, what: str, entry: Entry) -> str:
+        """Why a number differs from the paper's, as far as it is known."""
         column = " ".join([entry.cell.dataset, *(f"{share:g}" for share in _share(what, entry))])
         return self.reasons.get(what, {}).get(entry.cell.method, {}).get(column, "")
 
@@ -544,6 +557,11 @@ def published_for(what: str, cell: Cell) -> Published | None:
         share = json.loads(cell.variant).get("keep_edges", 1.0)
         return paper.LDS_KEPT_EDGES.get(cell.dataset, {}).get(share)
     return None
+
+
+def _count(values: Sequence[float]) -> str:
+    mean, std = mean_std(values)
+    return f"{mean:,.1f}" if math.isnan(std) else f"{mean:,.1f} ({std:,.1f})"
 
 
 def _share(what: str, entry: Entry) -> list[float]:

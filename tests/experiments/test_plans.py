@@ -41,12 +41,15 @@ def test_table1_holds_every_row_of_the_paper_and_the_honest_rival():
 def test_the_full_grid_is_the_search_space_of_the_method():
     for method in list_methods():
         tried = settings(method.name, "cora", "full")
-        if method.name == "lp":  # k is not varied under the Gaussian kernel, nor gamma under kNN
-            assert len(tried) == 19 + 6
-            continue
         assert {name: set(values) for name, values in method.search_space.items()} == {
-            name: {parameters[name] for parameters in tried} for name in method.search_space
+            name: {parameters[name] for parameters in tried if name in parameters}
+            for name in method.search_space
         }
+    # k is not varied under the Gaussian kernel, nor its width where it is not used.
+    assert len(settings("lp", "cora", "full")) == 19 + 6
+    linear = [p for p in settings("manireg", "cora", "full") if p["kernel"] == "linear"]
+    assert linear
+    assert not any("gamma_scale" in parameters for parameters in linear)
 
 
 @pytest.mark.parametrize("dataset", plans.TABLE1_DATASETS)
