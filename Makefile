@@ -11,7 +11,7 @@ ARGS ?=
 export OMP_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format types benchmark check-python
+.PHONY: help demo test docs lint format types benchmark check-python
 
 help:  ## show this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | column -t -s '|' 2>/dev/null \
@@ -25,6 +25,9 @@ test: .venv/.installed-dev  ## lint, type-check, tests and doctests (JOBS=2 proc
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -n $(JOBS) $(ARGS)
+
+docs: .venv/.installed-docs  ## build the documentation into docs/_build (warnings are errors)
+	$(BIN)/sphinx-build -W --keep-going -q -b html docs docs/_build
 
 lint: .venv/.installed-dev  ## ruff only
 	$(BIN)/ruff check .
@@ -58,4 +61,9 @@ check-python:
 .venv/.installed-dev: pyproject.toml | check-python
 	@echo "Installing Edgewise and what it needs into .venv; the first time takes some minutes."
 	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	@touch $@ .venv/.installed
+
+.venv/.installed-docs: pyproject.toml | check-python
+	@echo "Installing Edgewise and what its documentation needs into .venv."
+	$(BIN)/python -m pip install --quiet --editable '.[docs]'
 	@touch $@ .venv/.installed
