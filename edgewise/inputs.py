@@ -96,8 +96,14 @@ def _is_sparse(table: Any) -> bool:
 
 
 def _to_host(values: Any) -> Any:
-    """A torch tensor as a NumPy array or SciPy matrix; anything else as it is."""
-    torch = sys.modules.get("torch")  # whoever holds a tensor has imported torch
+    """A torch tensor as a NumPy array or SciPy matrix, polars as pandas; others as they are."""
+    polars = sys.modules.get("polars")  # whoever holds such an object has imported its package
+    if polars is not None and isinstance(values, polars.Series):
+        # As objects: 1 stays an integer beside a missing value.
+        return pd.Series(values.to_list(), dtype=object, name=values.name)
+    if polars is not None and isinstance(values, polars.DataFrame):
+        return pd.DataFrame({column.name: column.to_numpy() for column in values.get_columns()})
+    torch = sys.modules.get("torch")
     if torch is None or not isinstance(values, torch.Tensor):
         return values
     tensor = values.detach().cpu()

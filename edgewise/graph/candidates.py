@@ -84,8 +84,8 @@ class CandidateEdges(EdgeDistribution):
         self.__dict__.update(state)
         self._lay_out()
 
-    def sample(self, rng: np.random.Generator) -> Pairs:
-        drawn = self._sampler.draw(rng)
+    def sample(self, rng: np.random.Generator | int) -> Pairs:
+        drawn = self._sampler.draw(np.random.default_rng(rng))
         return Pairs(self.pairs.rows[drawn], self.pairs.cols[drawn])
 
     def expected_edges(self) -> float:

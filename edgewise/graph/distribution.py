@@ -52,8 +52,8 @@ class EdgeDistribution(ABC):
     device: torch.device
 
     @abstractmethod
-    def sample(self, rng: np.random.Generator) -> Pairs:
-        """The edges of one graph."""
+    def sample(self, rng: np.random.Generator | int) -> Pairs:
+        """The edges of one graph, from a generator or from a seed."""
 
     @abstractmethod
     def expected_edges(self) -> float:
@@ -145,6 +145,24 @@ class EdgeDistribution(ABC):
             weight="probability",
         )
         return graph
+
+    def to_pyg(self, threshold: float = 0.0) -> Any:
+        """PyTorch Geometric `Data` with ``edge_index``, both ways, and ``edge_weight``.
+
+        The weights are the probabilities, those above `threshold`.
+        """
+        try:
+            from torch_geometric.data import Data
+        except ModuleNotFoundError:
+            raise ModuleNotFoundError(
+                "to_pyg needs PyTorch Geometric: pip install 'edgewise[pyg]'."
+            ) from None
+        entries = self.to_scipy(threshold).tocoo()
+        return Data(
+            edge_index=torch.from_numpy(np.stack(entries.coords).astype(np.int64)),
+            edge_weight=torch.from_numpy(entries.data),
+            num_nodes=self.n_nodes,
+        )
 
     def to_pandas(self, threshold: float = 0.0) -> Any:
         """Frame with columns ``source``, ``target``, ``probability``, by falling probability."""
@@ -241,8 +259,8 @@ class DenseEdges(EdgeDistribution):
     def _pairs(self, positions: NDArray[np.int64]) -> Pairs:
         return Pairs(*kernels.unpack(positions, self._offsets))
 
-    def sample(self, rng: np.random.Generator) -> Pairs:
-        return self._pairs(self._sampler.draw(rng))
+    def sample(self, rng: np.random.Generator | int) -> Pairs:
+        return self._pairs(self._sampler.draw(np.random.default_rng(rng)))
 
     def expected_edges(self) -> float:
         return self._sampler.expected()

@@ -62,7 +62,7 @@ class SimilarityMatrix(EdgeDistribution):
         self._values[pairs.rows, pairs.cols] = initial
         self._values[pairs.cols, pairs.rows] = initial
 
-    def sample(self, rng: np.random.Generator) -> Pairs:
+    def sample(self, rng: np.random.Generator | int) -> Pairs:
         """All pairs that are similar at all."""
         return self.above(0.0)[0]
 
