@@ -35,7 +35,7 @@ class LPClassifier(Baseline):
 
     Parameters
     ----------
-    kernel : {"rbf", "knn"}, default="knn"
+    kernel : {"rbf", "knn"}, default="rbf"
         Gaussian kernel, of n_rows × n_rows memory, or nearest neighbours.
     k : int, default=10
         Neighbours a row, with ``kernel="knn"``.
@@ -55,11 +55,11 @@ class LPClassifier(Baseline):
     --------
     >>> from edgewise.baselines import LPClassifier
     >>> X, y = [[0.0], [0.1], [0.2], [0.3], [1.0], [1.1], [1.2]], [0, 0, 0, -1, 1, 1, 1]
-    >>> LPClassifier(k=3, random_state=0).fit(X, y).transduction_
+    >>> LPClassifier(random_state=0).fit(X, y).transduction_
     array([0, 0, 0, 0, 1, 1, 1])
     """
 
-    kernel: Literal["rbf", "knn"] = field(default="knn", kw_only=False)
+    kernel: Literal["rbf", "knn"] = field(default="rbf", kw_only=False)
     k: int = 10
     gamma_scale: float = 10.0
     max_iter: int = 1000

@@ -65,7 +65,10 @@ _CLASSES: dict[str, tuple[Any, str]] = {
     "rf": (RFClassifier, "random forest on the labelled rows"),
     "ffnn": (FFNNClassifier, "the two-layer network without a graph"),
     "lp": (LPClassifier, "label propagation over a Gaussian or kNN kernel"),
-    "manireg": (ManiRegClassifier, "manifold regularisation: linear, smooth over the kNN graph"),
+    "manireg": (
+        ManiRegClassifier,
+        "least squares, regularised to be smooth over the kNN graph",
+    ),
     "semiemb": (SemiEmbClassifier, "semi-supervised embedding: hidden layer smooth over kNN"),
     "sparse-gcn": (SparseGCNClassifier, "GCN on a sparse random graph"),
     "dense-gcn": (DenseGCNClassifier, "GCN on the complete graph with equal weights"),

@@ -7,6 +7,7 @@ import pytest
 from numpy.testing import assert_allclose
 from scipy import sparse
 from scipy.special import softmax
+from sklearn.metrics.pairwise import rbf_kernel
 
 from edgewise.baselines import ManiRegClassifier
 from edgewise.baselines.manifold import laplacian
@@ -38,9 +39,9 @@ def objective(W, X, y, rows, pairs, ridge, smoothness):
 @pytest.mark.parametrize("form", [np.asarray, sparse.csr_array])
 def test_weights_solve_the_linear_system(form, refit):
     X, y, masks = problem()
-    model = ManiRegClassifier(4, metric="euclidean", ridge=0.3, smoothness=2.0, refit=refit).fit(
-        form(X), y, **masks
-    )
+    model = ManiRegClassifier(
+        4, kernel="linear", metric="euclidean", ridge=0.3, smoothness=2.0, refit=refit
+    ).fit(form(X), y, **masks)
     rows = np.arange(30) if refit else np.arange(12)
     table = np.hstack([X / np.sqrt((X**2).sum(axis=1).mean()), np.ones((40, 1))])
     pairs = knn_pairs(X, 4)
@@ -57,7 +58,7 @@ def test_weights_solve_the_linear_system(form, refit):
 
 def test_weights_minimise_the_objective():
     X, y, masks = problem()
-    model = ManiRegClassifier(4, metric="euclidean", ridge=0.3, smoothness=2.0)
+    model = ManiRegClassifier(4, kernel="linear", metric="euclidean", ridge=0.3, smoothness=2.0)
     model.fit(X, y, **masks)
     table = np.hstack([X / np.sqrt((X**2).sum(axis=1).mean()), np.ones((40, 1))])
     arguments = (table, y, np.arange(12), knn_pairs(X, 4), 0.3, 2.0)
@@ -67,16 +68,40 @@ def test_weights_minimise_the_objective():
         assert objective(model.coef_ + 1e-3 * rng.normal(size=(4, 3)), *arguments) > least
 
 
+@pytest.mark.parametrize("refit", [False, True])
+@pytest.mark.parametrize("form", [np.asarray, sparse.csr_array])
+def test_kernel_weights_are_a_stationary_point(form, refit):
+    X, y, masks = problem()
+    model = ManiRegClassifier(4, metric="euclidean", ridge=0.3, smoothness=2.0, refit=refit)
+    model.fit(form(X), y, **masks)
+    rows = np.arange(30) if refit else np.arange(12)
+    K = rbf_kernel(X, gamma=1 / (3 * X.var())) + 1.0
+    pairs = knn_pairs(X, 4)
+    f = K @ model.coef_
+    # Half the derivative of the objective by the weights, |f|^2 being their product with f.
+    residual = np.zeros((40, 3))
+    residual[rows] = (f[rows] - (2.0 * np.eye(3)[y[rows]] - 1.0)) / len(rows)
+    difference = np.zeros((pairs.n_pairs, 40))
+    difference[np.arange(pairs.n_pairs), pairs.rows] = 1.0
+    difference[np.arange(pairs.n_pairs), pairs.cols] = -1.0
+    slope = K @ (residual + 2.0 * difference.T @ difference @ f / pairs.n_pairs) + 0.3 * f
+    assert_allclose(slope, 0.0, atol=1e-10)
+    assert_allclose(model.label_distributions_, softmax(f, axis=1))
+    nearby = rbf_kernel(X + 0.1, X, gamma=1 / (3 * X.var())) + 1.0
+    assert_allclose(model.predict_proba(form(X + 0.1)), softmax(nearby @ model.coef_, axis=1))
+
+
 def test_laplacian_is_the_sum_of_squared_differences():
     pairs = Pairs.fold([0, 1, 1], [1, 2, 3], n_nodes=5)
     f = np.array([1.0, 4.0, 2.0, 4.5, 9.0])
     assert f @ (laplacian(pairs, 5) @ f) == pytest.approx(9.0 + 4.0 + 0.25)
 
 
-def test_strong_smoothness_gives_neighbours_one_answer():
+@pytest.mark.parametrize("kernel", ["linear", "rbf"])
+def test_strong_smoothness_gives_neighbours_one_answer(kernel):
     X, y, masks = problem()
     weak, strong = (
-        ManiRegClassifier(4, metric="euclidean", smoothness=s).fit(X, y, **masks)
+        ManiRegClassifier(4, kernel=kernel, metric="euclidean", smoothness=s).fit(X, y, **masks)
         for s in (0.0, 1e6)
     )
     spread = [np.ptp(model.label_distributions_, axis=0).max() for model in (weak, strong)]

@@ -32,7 +32,7 @@ FAST = {
     "rbf-svm": {},
     "rf": {"n_estimators": 10},
     "ffnn": NETWORK,
-    "lp": {"k": 3},
+    "lp": {},
     "manireg": {"k": 3, "metric": "euclidean"},
     "semiemb": {**NETWORK, "k": 3, "metric": "euclidean", "embedding_weight": 0.1},
     "sparse-gcn": {**NETWORK, "expected_degree": 0.2},
@@ -172,8 +172,8 @@ def test_search_space_holds_valid_values_only(name):
     ("name", "params", "remedy"),
     [
         ("rbf-gcn", {}, "Use knn-gcn"),
-        ("lp", {"kernel": "rbf"}, "kernel='knn'"),
-        ("manireg", {}, "Reduce them"),
+        ("lp", {}, "kernel='knn'"),
+        ("manireg", {}, "kernel='linear'"),
         ("knn-lds-dense", {}, "storage='sparse'"),
     ],
 )
@@ -186,10 +186,10 @@ def test_what_cannot_fit_is_refused_before_it_starts(name, params, remedy, monke
 class OnNeighbours:
     """Stands in for the graph that scikit-learn's checks do not give."""
 
-    def _solve(self, problem, seed):
+    def _solve(self, problem, seed, *rest):
         k = min(3, problem.n_nodes - 1)
         pairs = knn_pairs(problem.features, k, metric="euclidean")
-        return super()._solve(replace(problem, pairs=pairs), seed)
+        return super()._solve(replace(problem, pairs=pairs), seed, *rest)
 
 
 class GCNOnNeighbours(OnNeighbours, GCNClassifier):

@@ -53,7 +53,7 @@ def test_ending_early_is_told():
 
 def test_too_many_neighbours_are_refused():
     with pytest.raises(ValueError, match=r"k=7 is too large: X has only 6 rows"):
-        LPClassifier(k=7).fit(np.eye(6), [0, 0, 0, 1, 1, 1])
+        LPClassifier("knn", k=7).fit(np.eye(6), [0, 0, 0, 1, 1, 1])
 
 
 def test_constant_features_have_a_kernel_too():
