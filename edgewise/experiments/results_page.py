@@ -290,11 +290,11 @@ def _is_complete(entry: Entry) -> bool:
 
 
 def _differences(book: Book) -> str:
-    """The cells that differ significantly from the paper, and why."""
+    """The cells that differ significantly from the paper once all seeds are there, and why."""
     lines = ["## Where ours and the paper's differ", ""]
     for what in ("edges", "table1"):
         for entry, published, found in book.verdicts(what):
-            if found.word not in ("higher", "lower"):
+            if found.word not in ("higher", "lower") or not _is_complete(entry):
                 continue
             place = f"{entry.cell.dataset}, {entry.cell.method}"
             if what == "edges":

@@ -61,6 +61,15 @@ def test_the_page_puts_each_number_beside_the_papers(records, tmp_path):
     assert "embeddings: no figure yet, as its trace was not made" in published.missing
 
 
+def test_a_difference_is_not_told_before_all_seeds_are_there(records, tmp_path):
+    few = [r for r in records if r.run.method != "logreg" or r.run.seed < 3]
+    publish("all", few, tmp_path)
+    page = (tmp_path / "README.md").read_text()
+    assert "| wine | logreg | 80.5 (0.5)\\* | 92.1 |" in page
+    assert "- wine, logreg:" not in page
+    assert "- wine, knn-lds:" in page
+
+
 def test_all_files_of_the_page_are_there_and_its_links_lead_somewhere(records, tmp_path):
     published = publish("all", records, tmp_path)
     names = {str(path.relative_to(tmp_path)) for path in published.paths}
