@@ -111,13 +111,15 @@ def side_by_side(name: str, seconds: str = "20") -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", default=list(DATA_SETS))
+    parser.add_argument("--budget", type=float, default=2.0, help="seconds for each number")
     parser.add_argument("--no-fits", action="store_true")
     parser.add_argument("--fits", nargs="*", default=["wine", "digits", "cora"])
     options = parser.parse_args()
     print(f"{machine()}; one thread.\n")
     measured = []
     for name in options.names:
-        result = outcome(start(name))
+        print(f"measuring {name} ...", file=sys.stderr)
+        result = outcome(start(name, "--budget", str(options.budget)))
         if "failed" in result:
             print(f"{name}: skipped, {result['failed']}\n")
         else:
