@@ -133,9 +133,9 @@ def stages(setting: Setting) -> Stages:
 def floor(setting: Setting) -> Stages:
     """The products that no implementation in this library avoids, into preallocated memory.
 
-    A gradient takes five products with features or graph on its way there and back (the features
-    twice, the graph four times, less the one by a constant), and each derivative of a gradient
-    along a vector takes the same products once more. The hypergradient is one gradient of the
+    A gradient takes six products with features or graph on its way there and back (the features
+    twice, the graph four times) and three small ones, and each derivative of a gradient along a
+    vector takes as many once more. The hypergradient is one gradient of the
     outer loss and, for each of the tau steps, a gradient and its derivative. Applying it takes one
     product for each of its factors.
     """
