@@ -17,7 +17,17 @@ from typing import Annotated, Any
 import typer
 
 from edgewise import __version__
-from edgewise.cli import compare, datasets, demo, doctor, fit, methods, report, reproduce
+from edgewise.cli import (
+    compare,
+    datasets,
+    demo,
+    doctor,
+    fit,
+    methods,
+    predict,
+    report,
+    reproduce,
+)
 
 FAILURE = 2
 INTERRUPTED = 130  # 128 + SIGINT, as shells and Typer have it
@@ -33,6 +43,7 @@ app = typer.Typer(
 app.command("demo")(demo.demo)
 app.command("datasets")(datasets.datasets)
 app.command("fit")(fit.fit)
+app.command("predict")(predict.predict)
 app.command("reproduce")(reproduce.reproduce)
 app.command("compare")(compare.compare)
 app.command("methods")(methods.methods)

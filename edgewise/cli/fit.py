@@ -1,9 +1,7 @@
-"""``edgewise fit``: learn a graph for a data set, and say how well it went."""
+"""``edgewise fit``: learn a graph for a data set or a table, and say how well it went."""
 
 from __future__ import annotations
 
-import time
-from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -11,15 +9,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from edgewise.cli.fit_table import TableFit, is_table, print_table_summary
+from edgewise.cli.fitting import Fitted, figures, parameters_of, print_summary, watched_fit
 from edgewise.cli.folder import FILES, write_run
-from edgewise.cli.machine import limit_threads, peak_rss_mb, threads_in_use
-from edgewise.cli.output import notes, print_json, results
+from edgewise.cli.machine import limit_threads
+from edgewise.cli.output import print_json, results
 
 if TYPE_CHECKING:
     from edgewise.datasets import Dataset
-    from edgewise.estimator import LDSClassifier
     from edgewise.graph.pairs import Pairs
-    from edgewise.report.progress import LiveProgress
 
 UNROLL_ALL = "full"
 
@@ -66,18 +64,48 @@ class Task:
         return "knn-lds" if self.given is None else "lds"
 
 
-@dataclass(frozen=True)
-class Fitted:
-    """A fitted classifier, and what it cost."""
-
-    classifier: LDSClassifier
-    initial: Pairs  # the graph it started from
-    seconds: float
-    interrupted: bool
-
-
 def fit(
-    source: Annotated[str, typer.Argument(help="Name of a data set; `edgewise datasets` lists.")],
+    source: Annotated[
+        str,
+        typer.Argument(
+            help="A table (CSV, Parquet, Feather, NPZ, SVMlight), or the name of a data set; "
+            "`edgewise datasets` lists."
+        ),
+    ],
+    target: Annotated[
+        str | None,
+        typer.Option(
+            help="Of a table: the column with the classes, empty where unknown.", metavar="COLUMN"
+        ),
+    ] = None,
+    row_id: Annotated[
+        str | None,
+        typer.Option("--id", help="Of a table: the column that names the rows.", metavar="COLUMN"),
+    ] = None,
+    drop: Annotated[
+        list[str] | None,
+        typer.Option(help="Of a table: leave a column out; can be repeated.", metavar="COLUMN"),
+    ] = None,
+    categorical: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Of a table: take a column for categories; can be repeated.", metavar="COLUMN"
+        ),
+    ] = None,
+    graph: Annotated[
+        Path | None,
+        typer.Option(
+            help="Of a table: the known part of the graph, as CSV, Parquet, GraphML or NPZ.",
+        ),
+    ] = None,
+    test_fraction: Annotated[
+        float | None,
+        typer.Option(
+            help="Of a table: share of the labelled rows to hold out, and to judge by.",
+            min=0.01,
+            max=0.9,
+        ),
+    ] = None,
     keep_edges: Annotated[
         float | None,
         typer.Option(help="Keep this share of the given edges, drawn by the seed.", min=0, max=1),
@@ -110,7 +138,8 @@ def fit(
     out: Annotated[
         Path | None,
         typer.Option(
-            help="Folder for metrics.json, history.csv, predictions.csv and edges.csv.",
+            help="Folder for metrics.json, predictions.csv, edges.csv and more; of a table also "
+            "for the graph as GraphML and for the model.",
             file_okay=False,
         ),
     ] = None,
@@ -153,6 +182,21 @@ def fit(
     }
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)  # now, rather than fail after a long fit
+    table = TableFit(
+        Path(source), target, row_id, drop or [], categorical or [], graph, test_fraction
+    )
+    if is_table(table):
+        if keep_edges is not None or no_graph:
+            raise typer.BadParameter("--keep-edges and --no-graph are about data sets by name")
+        with limit_threads(threads):
+            metrics = table.run(
+                parameters, seed, out, (top_edges, edge_threshold), profile, checkpoint
+            )
+        if json:
+            print_json(metrics)
+        else:
+            print_table_summary(metrics, out)
+        return
     with limit_threads(threads):
         task = _task(source, keep_edges, no_graph, seed, parameters)
         fitted = _fitted(task, profile, checkpoint)
@@ -162,7 +206,7 @@ def fit(
     if json:
         print_json(metrics)
     else:
-        _print_summary(metrics)
+        print_summary(metrics, f"{metrics['dataset']}, seed {metrics['seed']}")
         if out is not None:
             results().print(f"written to {out}: {', '.join(FILES)}")
 
@@ -186,62 +230,34 @@ def _task(
 
 
 def _fitted(task: Task, profile: bool, checkpoint: Path | None) -> Fitted:
-    from edgewise.estimator import LDSClassifier
-    from edgewise.graph.construct import knn_pairs
-    from edgewise.report.profile import profiled
-    from edgewise.report.progress import LiveProgress
-
     dataset = task.dataset
-    watch = LiveProgress(task.parameters["patience"], f"{task.method} on {dataset.name}")
-    classifier = LDSClassifier(**task.parameters, random_state=task.seed, callbacks=[watch])
-    with ExitStack() as around:
-        measured = around.enter_context(profiled() if profile else nullcontext())
-        around.enter_context(watch)
-        started = time.perf_counter()
-        initial = task.given
-        if initial is None:
-            # What the classifier would do itself; here, because edges.csv says what was there.
-            initial = knn_pairs(dataset.features, classifier.k, metric=classifier.metric)
-        classifier.fit(
-            dataset.features,
-            dataset.masked_labels(),
-            initial,
-            validation=dataset.split.validation,
-            early_stopping=dataset.split.early_stopping,
-            checkpoint=checkpoint,
-        )
-        seconds = time.perf_counter() - started
-    if measured is not None:
-        updates = int(sum(record["outer_updates"] for record in classifier.history_))
-        notes().print(measured.table(updates))
-    return Fitted(classifier, initial, seconds, _warn_if_interrupted(watch, classifier))
-
-
-def _warn_if_interrupted(watch: LiveProgress, classifier: LDSClassifier) -> bool:
-    interrupted = watch.progress is not None and watch.progress.interrupted
-    if interrupted:
-        notes().print(
-            f"edgewise: interrupted; kept the best model so far, of outer iteration "
-            f"{classifier.best_iteration_} of {classifier.n_iter_}",
-            soft_wrap=True,
-        )
-    return interrupted
+    arguments = {
+        "X": dataset.features,
+        "y": dataset.masked_labels(),
+        "graph": task.given,
+        "validation": dataset.split.validation,
+        "early_stopping": dataset.split.early_stopping,
+    }
+    return watched_fit(
+        f"{task.method} on {dataset.name}",
+        task.parameters,
+        task.seed,
+        arguments,
+        profile=profile,
+        checkpoint=checkpoint,
+    )
 
 
 def _metrics(task: Task, fitted: Fitted) -> dict[str, Any]:
-    from edgewise import __version__
-
     classifier, dataset = fitted.classifier, task.dataset
-    history = classifier.history_
-    best = history[classifier.best_iteration_ - 1]
-    updates = int(sum(record["outer_updates"] for record in history))
+    silent = () if task.given is None else ("k", "metric")
     right = classifier.transduction_ == dataset.labels
     return {
         "dataset": dataset.name,
         "method": task.method,
         "seed": task.seed,
         "keep_edges": task.keep_edges,
-        "parameters": _parameters(task, classifier),
+        "parameters": parameters_of(classifier, *silent),
         "labels": {
             "train": len(dataset.split.train),
             "validation": len(dataset.split.validation),
@@ -249,55 +265,5 @@ def _metrics(task: Task, fitted: Fitted) -> dict[str, Any]:
             "test": len(dataset.test),
         },
         "test_accuracy": float(right[dataset.test].mean()),
-        **{
-            f"{part}_{what}": best[f"{part}_{what}"]
-            for part in ("early_stopping", "validation", "train")
-            for what in ("accuracy", "loss")
-        },
-        "initial_edges": fitted.initial.n_pairs,
-        "expected_edges": classifier.edges_.expected_edges(),
-        "outer_iterations": classifier.n_iter_,
-        "best_iteration": classifier.best_iteration_,
-        "outer_updates": updates,
-        "inner_steps": int(sum(record["inner_steps"] for record in history)),
-        "seconds": fitted.seconds,
-        # A whole cycle: tau inner steps, hypergradient, update, sampler, and its share of the
-        # evaluation that ends an outer iteration.
-        "seconds_per_update": sum(record["seconds"] for record in history) / updates,
-        "peak_rss_mb": peak_rss_mb(),
-        "threads": threads_in_use(),
-        "interrupted": fitted.interrupted,
-        "edgewise_version": __version__,
+        **figures(fitted),
     }
-
-
-def _parameters(task: Task, classifier: LDSClassifier) -> dict[str, Any]:
-    """The arguments that had a say."""
-    silent = {"callbacks", "random_state", "network"}
-    if task.given is not None:
-        silent |= {"k", "metric"}
-    return {name: value for name, value in classifier.get_params().items() if name not in silent}
-
-
-def _print_summary(metrics: dict[str, Any]) -> None:
-    labels = metrics["labels"]
-    lines = {
-        "test accuracy": f"{metrics['test_accuracy']:.1%} of {labels['test']:,} rows",
-        "early-stopping accuracy": f"{metrics['early_stopping_accuracy']:.1%} "
-        f"(loss {metrics['early_stopping_loss']:.3f})",
-        "labels used": f"{labels['train']} to train, {labels['validation']} to fit the edges, "
-        f"{labels['early_stopping']} to stop",
-        "edges": f"{metrics['initial_edges']:,} to start from, "
-        f"{metrics['expected_edges']:,.1f} expected now",
-        "outer iterations": f"{metrics['outer_iterations']} (best: {metrics['best_iteration']}), "
-        f"{metrics['outer_updates']:,} updates of the edges",
-        "time": f"{metrics['seconds']:.1f} s, {1e3 * metrics['seconds_per_update']:.0f} ms an "
-        f"update, {metrics['threads']} thread(s), {metrics['peak_rss_mb']:.0f} MB at most",
-    }
-    from rich.table import Table
-
-    table = Table.grid(padding=(0, 2))
-    table.add_row(f"{metrics['method']}", f"{metrics['dataset']}, seed {metrics['seed']}")
-    for name, value in lines.items():
-        table.add_row(name, value)
-    results().print(table)

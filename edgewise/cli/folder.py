@@ -11,7 +11,8 @@ from edgewise.cli.output import plain
 if TYPE_CHECKING:
     import pandas as pd
 
-    from edgewise.cli.fit import Fitted, Task
+    from edgewise.cli.fit import Task
+    from edgewise.cli.fitting import Fitted
     from edgewise.graph.distribution import EdgeDistribution
     from edgewise.graph.pairs import Pairs
 

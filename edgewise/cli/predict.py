@@ -1,0 +1,90 @@
+"""``edgewise predict``: classes of rows that come after the fit."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from edgewise.cli.fit_table import SETTINGS, probability_columns, row_ids
+from edgewise.cli.output import notes
+
+
+def predict(
+    run: Annotated[Path, typer.Argument(help="Folder that `edgewise fit TABLE --out` wrote.")],
+    source: Annotated[
+        Path, typer.Argument(metavar="TABLE", help="Rows with the columns of the fitted table.")
+    ],
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            help="CSV file for the predictions.", show_default="standard output", dir_okay=False
+        ),
+    ] = None,
+    novelty: Annotated[
+        bool,
+        typer.Option("--novelty", help="Mark rows that are far from all that were fitted."),
+    ] = False,
+) -> None:
+    """Predict rows of another table, without fitting again."""
+    import pandas as pd
+
+    from edgewise.estimator import LDSClassifier
+    from edgewise.io.columns import load_table_settings
+    from edgewise.persistence import ModelFileError, write_atomically
+
+    folder = run / "model"
+    if run.is_dir() and not folder.exists():
+        raise ModelFileError(
+            f"{run} holds no model: name a folder that `edgewise fit TABLE --out` wrote."
+        )
+    classifier = LDSClassifier.load(folder)
+    settings = load_table_settings(folder / SETTINGS)
+    features, ids = _read(source, settings, classifier.n_features_in_)
+    probabilities = classifier.predict_proba(features)
+    predicted = classifier.classes_[probabilities.argmax(axis=1)]
+    columns: dict[str, Any] = {"id": ids, "predicted": predicted.astype(str)}
+    columns.update(probability_columns(classifier.classes_, probabilities))
+    novel = classifier.novelty(features)
+    if novelty:
+        columns["novel"] = novel
+    text = pd.DataFrame(columns).to_csv(index=False, lineterminator="\n")
+    if out is None:
+        sys.stdout.write(text)
+    else:
+        write_atomically(out, text.encode())
+    if novel.any():
+        notes().print(
+            f"edgewise: {int(novel.sum()):,} of {len(ids):,} rows are far from all that were "
+            "fitted; they get the class frequencies"
+            + ("" if novelty else " (--novelty marks them)"),
+            soft_wrap=True,
+        )
+
+
+def _read(path: Path, settings: dict[str, Any], n_features: int) -> tuple[Any, list[str]]:
+    """Features and ids of a table like the one of the fit."""
+    from edgewise.io.columns import TablePreprocessor
+    from edgewise.io.tables import TableError, read_table, require_columns
+
+    row_id = settings["id"]
+    table = read_table(path, text=[name for name in (settings["target"], row_id) if name])
+    if row_id is not None:
+        require_columns(table.frame, [row_id], "the ids of the fit", path)
+    ids = row_ids(table.frame, row_id, path)
+    if settings["columns"] is not None:
+        if table.matrix is not None:
+            raise TableError(f"{path} is a sparse matrix, and the model was fitted on columns.")
+        return TablePreprocessor.from_dict(settings).transform(table.frame), ids
+    matrix = table.matrix
+    if matrix is None or matrix.shape[1] > n_features:
+        what = "columns" if matrix is None else f"{matrix.shape[1]} features"
+        raise TableError(
+            f"{path} holds {what}, and the model was fitted on a sparse matrix of {n_features} "
+            "features."
+        )
+    # Such files leave out the last features, if they are zero in all rows.
+    matrix.resize((matrix.shape[0], n_features))
+    return matrix, ids
