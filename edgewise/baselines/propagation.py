@@ -29,9 +29,7 @@ from edgewise.problem import Problem, Split
 class LPClassifier(Baseline):
     """Label propagation (Zhu and Ghahramani, 2002), by scikit-learn.
 
-    Rows that no label reaches get the class frequencies of the training rows. Where the graph is
-    nearly in pieces, propagation creeps on for ever: `max_iter` then ends it, and `converged_` is
-    False.
+    Rows that no label reaches get the class frequencies of the training rows.
 
     Parameters
     ----------
@@ -42,7 +40,9 @@ class LPClassifier(Baseline):
     gamma_scale : float, default=10.0
         With ``kernel="rbf"``, which is ``exp(-gamma |x - x'|^2)``: gamma is `gamma_scale` /
         (n_features Var(X)).
-    max_iter : int, default=1000
+    max_iter : int, default=30
+        Rounds of propagation, if it does not converge before. With few labels the fixed point is
+        often worse than what is known after some rounds: it drifts to the largest class.
     refit, random_state
         See `Baseline`.
 
@@ -62,12 +62,13 @@ class LPClassifier(Baseline):
     kernel: Literal["rbf", "knn"] = field(default="rbf", kw_only=False)
     k: int = 10
     gamma_scale: float = 10.0
-    max_iter: int = 1000
+    max_iter: int = 30
 
     search_space: ClassVar[SearchSpace] = {
         "kernel": ("rbf", "knn"),
         "k": tuple(range(2, 21)),
         "gamma_scale": (0.3, 1.0, 3.0, 10.0, 30.0, 100.0),
+        "max_iter": (3, 30, 1000),
     }
     _parameter_constraints = {  # noqa: RUF012 - scikit-learn's convention
         **Baseline._parameter_constraints,

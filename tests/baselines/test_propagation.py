@@ -26,7 +26,9 @@ def labels():
 @pytest.mark.parametrize("kernel", ["rbf", "knn"])
 def test_equals_scikit_learn(kernel, refit):
     y = labels()
-    model = LPClassifier(kernel, k=8, gamma_scale=20.0, refit=refit).fit(X, y, **MASKS)
+    model = LPClassifier(kernel, k=8, gamma_scale=20.0, max_iter=1000, refit=refit).fit(
+        X, y, **MASKS
+    )
     known = y if refit else np.where(np.isin(np.arange(150), TRAIN), Y, -1)
     reference = LabelPropagation(kernel=kernel, n_neighbors=8, gamma=20.0 / (4 * X.var()))
     reference.fit(X, known)
