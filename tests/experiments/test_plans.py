@@ -46,7 +46,7 @@ def test_the_full_grid_is_the_search_space_of_the_method():
             for name in method.search_space
         }
     # k is not varied under the Gaussian kernel, nor its width where it is not used.
-    assert len(settings("lp", "cora", "full")) == 19 + 6
+    assert len(settings("lp", "cora", "full")) == (19 + 6) * 3  # rounds of propagation
     linear = [p for p in settings("manireg", "cora", "full") if p["kernel"] == "linear"]
     assert linear
     assert not any("gamma_scale" in parameters for parameters in linear)
