@@ -73,6 +73,7 @@ def test_a_fit_leaves_everything_in_its_folder(fitted: Path) -> None:
         "metrics.json",
         "model",
         "predictions.csv",
+        "report.html",
     ]
 
 

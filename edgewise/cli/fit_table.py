@@ -29,6 +29,7 @@ TABLE_FILES = (
     "metrics.json",
     "log.jsonl",
     "model/",
+    "report.html",
 )
 SETTINGS = "table.json"
 
@@ -132,6 +133,7 @@ class TableFit:
         from edgewise.io.columns import save_table_settings
         from edgewise.io.graphs import write_edges, write_graphml
         from edgewise.persistence import write_atomically
+        from edgewise.report.html import write_report
 
         classifier = fitted.classifier
         predictions = prediction_table(content, fitted, test)
@@ -155,6 +157,7 @@ class TableFit:
         save_table_settings(out / "model" / SETTINGS, {**settings, "columns": columns})
         text = json.dumps(plain(metrics), indent=2) + "\n"
         write_atomically(out / "metrics.json", text.encode())
+        write_report(out, out / "report.html")
 
 
 def is_table(table: TableFit) -> bool:

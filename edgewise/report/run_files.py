@@ -236,6 +236,8 @@ def _names_of_columns(folder: Path) -> list[str] | None:
         if f'"{FORMAT}"' in head:
             content = load_table_settings(file)
             inner = content.get("preprocessor", content)
+            if inner["columns"] is None:  # a sparse file: its features have numbers, no names
+                return None
             return TablePreprocessor.from_dict(inner).get_feature_names_out()
     return None
 
