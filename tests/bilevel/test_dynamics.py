@@ -158,3 +158,9 @@ def test_the_learning_rate_may_change_between_steps():
     dynamics.learning_rate = 0.25
     state = dynamics.step(state, torch.ones(1))
     np.testing.assert_allclose(state.weights, [-0.75])
+
+
+def test_constants_unless_others_are_given():
+    assert Momentum(0.1).momentum == 0.9
+    adam = Adam(0.1)
+    assert (adam.beta1, adam.beta2, adam.epsilon) == (0.9, 0.999, 1e-8)

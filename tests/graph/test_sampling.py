@@ -188,3 +188,17 @@ def test_draws_repeat_with_the_generator_and_leave_the_values_alone():
     for _ in range(5):
         assert_array_equal(sampler.draw(one), sampler.draw(two))
     assert_array_equal(values, before)
+
+
+def test_without_variables_nothing_is_drawn_or_read():
+    sampler = BernoulliSampler(np.empty(0), np.zeros(1, np.int64))
+    rng = np.random.default_rng(0)
+    for _ in range(5):
+        assert sampler.draw(rng).tolist() == []
+    assert sampler.expected() == 0.0
+    # Nothing was proposed either: a proposal would be looked for in memory that is not ours.
+    other = np.random.default_rng(0)
+    for _ in range(5):
+        other.poisson(0.0)
+        other.standard_exponential(1)
+    assert rng.random() == other.random()

@@ -1,0 +1,173 @@
+"""Change one operator or constant of a module at a time, and see whether its tests notice.
+
+    python benchmarks/mutation.py [--seconds 600] [--seed 0] [module ...]
+
+The files are not touched: a child process is forked for each mutant, in which the changed source
+is imported in place of the module's own. Mutants are tried in random order until the time (of the
+processor, children included) is up. Linux and macOS.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import copy
+import importlib.abc
+import importlib.util
+import os
+import random
+import resource
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+TESTS = {
+    "edgewise.bilevel.dynamics": ["tests/bilevel/test_dynamics.py"],
+    "edgewise.bilevel.lowrank": ["tests/bilevel/test_lowrank.py"],
+    "edgewise.bilevel.hypergradient": ["tests/bilevel/test_hypergradient.py"],
+    "edgewise.graph.sampling": ["tests/graph/test_sampling.py"],
+}
+LIMIT_SECONDS = 120  # of a child's processor time: an endless loop is noticed as well
+SWAPS: dict[type[ast.AST], type[ast.AST]] = {
+    ast.Add: ast.Sub,
+    ast.Sub: ast.Add,
+    ast.Mult: ast.Div,
+    ast.Div: ast.Mult,
+    ast.FloorDiv: ast.Mult,
+    ast.Pow: ast.Mult,
+    ast.Lt: ast.LtE,
+    ast.LtE: ast.Lt,
+    ast.Gt: ast.GtE,
+    ast.GtE: ast.Gt,
+    ast.Eq: ast.NotEq,
+    ast.NotEq: ast.Eq,
+    ast.Is: ast.IsNot,
+    ast.IsNot: ast.Is,
+    ast.And: ast.Or,
+    ast.Or: ast.And,
+}
+
+
+def mutants(tree: ast.Module) -> Iterator[tuple[int, str, ast.Module]]:
+    """Line, description and tree of each mutant."""
+    for number, node in enumerate(ast.walk(tree)):
+        for change in changes(node):
+            changed = copy.deepcopy(tree)
+            twin = list(ast.walk(changed))[number]
+            before = ast.unparse(node)
+            apply(twin, change)
+            after = ast.unparse(twin)
+            yield node.lineno, f"{before}  ->  {after}", changed  # type: ignore[attr-defined]
+
+
+def changes(node: ast.AST) -> list[Any]:
+    if isinstance(node, (ast.BinOp, ast.AugAssign, ast.BoolOp)) and type(node.op) in SWAPS:
+        return [SWAPS[type(node.op)]]
+    if isinstance(node, ast.Compare) and type(node.ops[0]) in SWAPS:
+        return [SWAPS[type(node.ops[0])]]
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, (ast.Not, ast.USub)):
+        return ["drop"]
+    if isinstance(node, (ast.IfExp, ast.If)):
+        return ["negate"]
+    if isinstance(node, ast.Constant) and type(node.value) in (int, float, bool):
+        return ["flip"] if isinstance(node.value, bool) else [1]
+    return []
+
+
+def apply(node: Any, change: Any) -> None:
+    if isinstance(node, ast.Compare):
+        node.ops[0] = change()
+    elif isinstance(node, ast.UnaryOp):
+        node.op = ast.UAdd() if isinstance(node.op, ast.USub) else node.op
+        if isinstance(node.op, ast.Not):
+            node.operand = ast.UnaryOp(ast.Not(), node.operand)
+    elif isinstance(node, (ast.IfExp, ast.If)):
+        node.test = ast.UnaryOp(ast.Not(), node.test)
+    elif isinstance(node, ast.Constant):
+        node.value = not node.value if isinstance(node.value, bool) else node.value + 1
+    else:
+        node.op = change()
+    ast.fix_missing_locations(node)
+
+
+class Changed(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Imports a module from a changed tree."""
+
+    def __init__(self, name: str, path: Path, tree: ast.Module) -> None:
+        self.name, self.path = name, path
+        self.code = compile(ast.fix_missing_locations(tree), str(path), "exec")
+
+    def find_spec(self, name: str, path: Any, target: Any = None) -> Any:
+        if name != self.name:
+            return None
+        return importlib.util.spec_from_file_location(name, self.path, loader=self)
+
+    def create_module(self, spec: Any) -> None:
+        return None
+
+    def exec_module(self, module: Any) -> None:
+        exec(self.code, module.__dict__)
+
+
+def survives(name: str, path: Path, tree: ast.Module | None) -> bool:
+    """Whether all tests pass with the changed module (or the own one, without a tree)."""
+    child = os.fork()
+    if not child:
+        resource.setrlimit(resource.RLIMIT_CPU, (LIMIT_SECONDS, LIMIT_SECONDS))
+        devnull = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(devnull, 1)
+        os.dup2(devnull, 2)
+        code = 1
+        try:
+            if tree is not None:
+                sys.meta_path.insert(0, Changed(name, path, tree))
+            import pytest
+
+            code = int(pytest.main(["-x", "-q", "-p", "no:cacheprovider", *TESTS[name]]))
+        finally:
+            os._exit(code)
+    _, status = os.waitpid(child, 0)
+    return os.WIFEXITED(status) and os.WEXITSTATUS(status) == 0
+
+
+def processor_seconds() -> float:
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(usage.ru_utime + usage.ru_stime for usage in used)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("modules", nargs="*", default=list(TESTS), metavar="module")
+    parser.add_argument("--seconds", type=float, default=600.0)
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args()
+    os.chdir(ROOT)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    # Imported once, for all children; nothing that imports a module under test, nor what pytest
+    # would rewrite (it warns, and warnings are errors).
+    for needed in ("torch", "scipy.sparse", "pytest", "edgewise.graph.kernels"):
+        importlib.import_module(needed)
+    waiting = []
+    for name in options.modules:
+        path = ROOT / (name.replace(".", "/") + ".py")
+        if not survives(name, path, None):
+            sys.exit(f"the tests of {name} fail without any change")
+        waiting += [(name, path, *m) for m in mutants(ast.parse(path.read_text()))]
+    random.Random(options.seed).shuffle(waiting)
+    tried = noticed = 0
+    for name, path, line, description, tree in waiting:
+        if processor_seconds() > options.seconds:
+            break
+        tried += 1
+        survived = survives(name, path, tree)
+        noticed += not survived
+        verdict = "SURVIVED" if survived else "noticed"
+        print(f"{verdict}: {path.relative_to(ROOT)}:{line}: {description}", flush=True)
+    print(f"{tried} of {len(waiting)} mutants tried, {noticed} noticed, {tried - noticed} survived")
+
+
+if __name__ == "__main__":
+    main()
