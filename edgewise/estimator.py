@@ -98,7 +98,10 @@ class TransductiveClassifier(ClassifierMixin, BaseEstimator, ABC):
         features = check_features(X, self._dtype())
         validate_data(self, X, skip_check_array=True)
         codes, self.classes_ = encode_labels(y, features.shape[0])
-        seed = int(check_random_state(self._random_state()).randint(2**31 - 1))
+        # None takes fresh entropy: check_random_state would draw from NumPy's global state.
+        given = self._random_state()
+        source = np.random.RandomState() if given is None else check_random_state(given)
+        seed = int(source.randint(2**31 - 1))
         split = self._split(codes, validation, early_stopping, np.random.default_rng(seed))
         pairs, weights = (
             (None, None) if graph is None else adjacency_pairs(graph, features.shape[0])
