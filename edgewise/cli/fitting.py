@@ -27,6 +27,7 @@ class Fitted:
     classifier: LDSClassifier
     initial: Pairs  # the graph it started from
     seconds: float
+    seconds_per_update: float | None  # of a whole cycle; none where there was just one
     interrupted: bool
 
 
@@ -59,11 +60,14 @@ def watched_fit(
     from edgewise.estimator import LDSClassifier
     from edgewise.graph.construct import knn_pairs
     from edgewise.inputs import adjacency_pairs
-    from edgewise.report.profile import profiled
+    from edgewise.report.profile import CycleClock, profiled
     from edgewise.report.progress import LiveProgress
 
     watch = LiveProgress(parameters["patience"], title)
-    classifier = LDSClassifier(**parameters, random_state=seed, callbacks=[watch, *callbacks])
+    clock = CycleClock()
+    classifier = LDSClassifier(
+        **parameters, random_state=seed, callbacks=[clock, watch, *callbacks]
+    )
     given = dict(arguments)
     with ExitStack() as around:
         measured = around.enter_context(profiled() if profile else nullcontext())
@@ -78,7 +82,8 @@ def watched_fit(
     if measured is not None:
         updates = int(sum(record["outer_updates"] for record in classifier.history_))
         notes().print(measured.table(updates))
-    return Fitted(classifier, initial, seconds, _warn_if_interrupted(watch, classifier))
+    interrupted = _warn_if_interrupted(watch, classifier)
+    return Fitted(classifier, initial, seconds, clock.median(), interrupted)
 
 
 def _warn_if_interrupted(watch: LiveProgress, classifier: LDSClassifier) -> bool:
@@ -113,9 +118,7 @@ def figures(fitted: Fitted) -> dict[str, Any]:
         "outer_updates": updates,
         "inner_steps": int(sum(record["inner_steps"] for record in history)),
         "seconds": fitted.seconds,
-        # A whole cycle: tau inner steps, hypergradient, update, sampler, and its share of the
-        # evaluation that ends an outer iteration.
-        "seconds_per_update": sum(record["seconds"] for record in history) / updates,
+        "seconds_per_update": fitted.seconds_per_update,
         "peak_rss_mb": peak_rss_mb(),
         "threads": threads_in_use(),
         "interrupted": fitted.interrupted,
@@ -136,6 +139,8 @@ def print_summary(metrics: Mapping[str, Any], heading: str) -> None:
     from edgewise.cli.output import results
 
     labels = metrics["labels"]
+    cycle = metrics["seconds_per_update"]
+    an_update = "" if cycle is None else f", {1e3 * cycle:.0f} ms an update"
     lines = {
         "early-stopping accuracy": f"{metrics['early_stopping_accuracy']:.1%} "
         f"(loss {metrics['early_stopping_loss']:.3f})",
@@ -145,8 +150,8 @@ def print_summary(metrics: Mapping[str, Any], heading: str) -> None:
         f"{metrics['expected_edges']:,.1f} expected now",
         "outer iterations": f"{metrics['outer_iterations']} (best: {metrics['best_iteration']}), "
         f"{metrics['outer_updates']:,} updates of the edges",
-        "time": f"{metrics['seconds']:.1f} s, {1e3 * metrics['seconds_per_update']:.0f} ms an "
-        f"update, {metrics['threads']} thread(s), {metrics['peak_rss_mb']:.0f} MB at most",
+        "time": f"{metrics['seconds']:.1f} s{an_update}, {metrics['threads']} thread(s), "
+        f"{metrics['peak_rss_mb']:.0f} MB at most",
     }
     if labels["test"]:
         accuracy = f"{metrics['test_accuracy']:.1%} of {labels['test']:,} rows"

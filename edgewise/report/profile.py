@@ -1,8 +1,9 @@
-"""Where the time of a fit goes: a stopwatch around the parts of a cycle, from the outside."""
+"""Where the time of a fit goes: a clock of whole cycles, and a stopwatch around their parts."""
 
 from __future__ import annotations
 
 import functools
+import statistics
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -15,6 +16,7 @@ from edgewise import learn as algorithm
 from edgewise.bilevel.dynamics import Dynamics
 from edgewise.graph.distribution import EdgeDistribution
 from edgewise.graph.sampled import Graph
+from edgewise.learn import Callback, Progress
 from edgewise.train import Objective
 
 T = TypeVar("T")
@@ -29,6 +31,36 @@ PHASES: dict[str, tuple[tuple[Any, str], ...]] = {
     "apply to edges": ((EdgeDistribution, "descend"),),
     "evaluation": ((Objective, "probabilities"),),
 }
+
+
+class CycleClock(Callback):
+    """Wall time of whole cycles: tau inner steps, hypergradient, update of theta, sampler.
+
+    A cycle goes from one update to the next. The evaluation that ends an outer iteration, and the
+    first cycle of the next one, which begins with it, are left out.
+
+    Attributes
+    ----------
+    seconds : list of float
+        Of each cycle.
+    """
+
+    def __init__(self) -> None:
+        self.seconds: list[float] = []
+        self._mark: float | None = None
+
+    def after_update(self, edges: EdgeDistribution, progress: Progress) -> None:
+        now = time.perf_counter()
+        if self._mark is not None:
+            self.seconds.append(now - self._mark)
+        self._mark = now
+
+    def after_iteration(self, edges: EdgeDistribution, progress: Progress) -> None:
+        self._mark = None
+
+    def median(self) -> float | None:
+        """The typical one, free of what else the machine did; None before there are any."""
+        return statistics.median(self.seconds) if self.seconds else None
 
 
 @dataclass

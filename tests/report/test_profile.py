@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -11,7 +14,8 @@ from edgewise.bilevel.dynamics import Adam, Dynamics
 from edgewise.graph.distribution import DenseEdges
 from edgewise.graph.pairs import Pairs
 from edgewise.graph.sampled import Graph
-from edgewise.report.profile import Profile, profiled
+from edgewise.report import profile as profile_module
+from edgewise.report.profile import CycleClock, Profile, profiled
 from edgewise.train import Objective
 
 
@@ -88,3 +92,32 @@ def test_a_table_without_updates() -> None:
     with profiled() as profile:
         pass
     assert profile.table(updates=0).row_count == 8
+
+
+def test_the_clock_measures_whole_cycles_and_no_evaluation(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = [0.0]
+
+    def taking(seconds: float, function: Callable[..., Any]) -> Callable[..., Any]:
+        def wrapper(*args: Any, **kwargs: Any) -> Any:
+            now[0] += seconds
+            return function(*args, **kwargs)
+
+        return wrapper
+
+    monkeypatch.setattr(profile_module.time, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(DenseEdges, "descend", taking(1.0, DenseEdges.descend))
+    monkeypatch.setattr(Objective, "probabilities", taking(1000.0, Objective.probabilities))
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(30, 3)), rng.integers(0, 2, 30)
+    clock = CycleClock()
+    classifier = LDSClassifier(k=3, max_outer_iterations=2, callbacks=[clock], random_state=0)
+    history = classifier.fit(X, y).history_
+    updates = sum(record["outer_updates"] for record in history)
+    assert clock.seconds == [1.0] * (updates - len(history))
+    assert clock.median() == 1.0
+
+
+def test_a_clock_without_cycles_says_nothing() -> None:
+    assert CycleClock().median() is None
