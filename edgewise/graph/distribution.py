@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -173,6 +174,19 @@ class EdgeDistribution(ABC):
         return frame.sort_values("probability", ascending=False, kind="stable", ignore_index=True)
 
 
+def bands(n_nodes: int) -> Iterator[tuple[int, int]]:
+    """Rows start..stop-1 that a gradient is computed for at a time.
+
+    Examples
+    --------
+    >>> list(bands(1000))
+    [(0, 524), (524, 1000)]
+    """
+    n_rows = max(1, BAND_ENTRIES // max(1, n_nodes))
+    for start in range(0, n_nodes, n_rows):
+        yield start, min(start + n_rows, n_nodes)
+
+
 def real_type(dtype: torch.dtype) -> type[np.float32] | type[np.float64]:
     """NumPy's type of probabilities for a torch one.
 
@@ -229,16 +243,20 @@ class DenseEdges(EdgeDistribution):
         self.n_nodes = n_nodes
         self.dtype = dtype
         self.device = torch.device(device)
-        self._theta = np.zeros(n_nodes * (n_nodes - 1) // 2, real_type(dtype))
+        self._theta = np.zeros(self._row_lengths().sum(), real_type(dtype))
         self._lay_out()
         initial = 1.0 if weights is None else weights
         self._theta[self._position(pairs.rows, pairs.cols)] = initial
         self._sampler.refresh()
 
+    def _row_lengths(self) -> NDArray[np.int64]:
+        """How many probabilities each row of the strict upper triangle consists of."""
+        return np.arange(self.n_nodes - 1, -1, -1, dtype=np.int64)
+
     def _lay_out(self) -> None:
         # Row i of the strict upper triangle lies at _offsets[i].._offsets[i + 1], and consists of
         # whole blocks, so that a row can be updated and summed up again on its own.
-        lengths = np.arange(self.n_nodes - 1, -1, -1, dtype=np.int64)
+        lengths = self._row_lengths()
         self._offsets = np.concatenate([[0], np.cumsum(lengths)])
         self._row_blocks = np.concatenate([[0], np.cumsum(-(-lengths // BLOCK))])
         block_rows = np.repeat(np.arange(self.n_nodes), np.diff(self._row_blocks))
@@ -280,9 +298,9 @@ class DenseEdges(EdgeDistribution):
         return values
 
     def descend(self, gradient: EdgeGradient, rate: float) -> None:
-        n_rows = max(1, BAND_ENTRIES // max(1, self.n_nodes))
-        for start in range(0, self.n_nodes, n_rows):
-            stop = min(start + n_rows, self.n_nodes)
+        for start, stop in bands(self.n_nodes):
+            if self._offsets[start] == self._offsets[stop]:
+                continue  # no probabilities to change: rows of another process, or the last one
             kernels.descend_rows(
                 self._theta,
                 self._offsets,
@@ -292,6 +310,9 @@ class DenseEdges(EdgeDistribution):
                 rate,
             )
             self._sampler.sum_blocks(self._row_blocks[start], self._row_blocks[stop])
+        self._index()
+
+    def _index(self) -> None:
         self._sampler.index()
 
     def above(self, threshold: float) -> tuple[Pairs, NDArray[Any]]:
@@ -313,7 +334,7 @@ class DenseEdges(EdgeDistribution):
 
     def restore(self, snapshot: Snapshot) -> None:
         values = snapshot.arrays["theta"]
-        n_pairs = self.n_nodes * (self.n_nodes - 1) // 2
+        n_pairs = int(self._row_lengths().sum())
         positions = snapshot.arrays.get("positions")
         if positions is None:
             check_probabilities(values, n_pairs, self.dtype)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ from numpy.typing import NDArray
 
 from edgewise.graph import kernels
 from edgewise.graph.candidates import CandidateEdges
-from edgewise.graph.distribution import BAND_ENTRIES, EdgeGradient
+from edgewise.graph.distribution import EdgeGradient, bands
 from edgewise.graph.pairs import Pairs
 from edgewise.snapshot import Snapshot
 
@@ -85,10 +86,14 @@ class GrowingEdges(CandidateEdges):
     def descend(self, gradient: EdgeGradient, rate: float) -> None:
         super().descend(gradient, rate)
         if self._steps % self.growth_interval == 0:
-            found, slopes = most_negative(gradient, self.n_nodes, self.pairs, self.capacity)
+            found, slopes = self._wanted(gradient)
             # They were at probability 0, and take the same step.
             self._admit(found, np.clip(np.multiply(slopes, -rate), 0.0, 1.0))
         self._steps += 1
+
+    def _wanted(self, gradient: EdgeGradient) -> tuple[Pairs, NDArray[Any]]:
+        """The pairs that the gradient asks for most, and their derivatives."""
+        return most_negative(gradient, self.n_nodes, self.pairs, self.capacity)
 
     def _admit(self, found: Pairs, probabilities: NDArray[Any]) -> None:
         """Add candidates, then keep the most probable ones that there is room for."""
@@ -105,19 +110,22 @@ class GrowingEdges(CandidateEdges):
 
 
 def most_negative(
-    gradient: EdgeGradient, n_nodes: int, known: Pairs, count: int
+    gradient: EdgeGradient,
+    n_nodes: int,
+    known: Pairs,
+    count: int,
+    scanned: Iterable[tuple[int, int]] | None = None,
 ) -> tuple[Pairs, NDArray[Any]]:
     """The `count` pairs outside `known` with the most negative derivatives, and these.
 
-    Scans the gradient in bands and keeps a running selection: memory is one band and `count`
-    pairs. Only negative derivatives are taken; the pairs come in no particular order.
+    Scans the gradient in bands of rows, by default all (`scanned`), and keeps a running selection:
+    memory is one band and `count` pairs. Only negative derivatives are taken. The pairs are sorted;
+    of equal derivatives the first ones are taken.
     """
     rows, cols = np.empty((2, 0), np.int64)
     values = np.empty(0, gradient.shift.dtype)
     threshold = 0.0
-    n_rows = max(1, BAND_ENTRIES // max(1, n_nodes))
-    for start in range(0, n_nodes, n_rows):
-        stop = min(start + n_rows, n_nodes)
+    for start, stop in bands(n_nodes) if scanned is None else scanned:
         band = gradient.band(start, stop)
         first, last = np.searchsorted(known.rows, [start, stop])
         band[known.rows[first:last] - start, known.cols[first:last] - start] = np.inf
@@ -126,10 +134,23 @@ def most_negative(
             np.concatenate(both) for both in zip((rows, cols, values), found, strict=True)
         )
         if len(values) > 2 * count:
-            best = np.argpartition(values, count - 1)[:count]
+            best = lowest(values, count)
             rows, cols, values = rows[best], cols[best], values[best]
             threshold = float(values.max())
-    if len(values) > count:
-        best = np.argpartition(values, count - 1)[:count]
-        rows, cols, values = rows[best], cols[best], values[best]
-    return Pairs(rows, cols), values
+    best = lowest(values, count)
+    return Pairs(rows[best], cols[best]), values[best]
+
+
+def lowest(values: NDArray[Any], count: int) -> NDArray[np.int64]:
+    """Positions of the `count` lowest values, in order; of equal ones, the first.
+
+    Examples
+    --------
+    >>> lowest(np.array([3.0, 1.0, 2.0, 2.0]), 2)
+    array([1, 2])
+    """
+    if len(values) <= count:
+        return np.arange(len(values))
+    bound = np.partition(values, count - 1)[count - 1]
+    below, equal = np.flatnonzero(values < bound), np.flatnonzero(values == bound)
+    return np.sort(np.concatenate([below, equal[: count - len(below)]]))

@@ -61,12 +61,14 @@ def locate(
     values: NDArray[Any],
     bounds: NDArray[np.int64],
     cumulative: NDArray[np.float64],
+    before: float,
     targets: NDArray[np.float64],
     acceptance: NDArray[np.float64],
     rate: float,
 ) -> NDArray[np.int64]:
     """Turn points on the line of cumulated masses into positions, thinned to the exact intensity.
 
+    The line begins at `before`, with the first block.
     The points come sorted, and so do the positions, some of them perhaps twice. A position e is
     proposed with intensity ``rate * values[e]`` and kept with probability
     ``-log(1 - values[e]) / (rate * values[e])``.
@@ -97,7 +99,7 @@ def locate(
     n_kept = 0
     for k in range(len(targets)):
         block = blocks[k]
-        rest = targets[k] - (cumulative[block - 1] if block > 0 else 0.0)
+        rest = targets[k] - (cumulative[block - 1] if block > 0 else before)
         for e in range(bounds[block], bounds[block + 1]):
             value = np.float64(heads[k] if e == bounds[block] else values[e])
             rest -= value if value <= 0.5 else 0.0

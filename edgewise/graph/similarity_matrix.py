@@ -9,9 +9,9 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 
 from edgewise.graph.distribution import (
-    BAND_ENTRIES,
     EdgeDistribution,
     EdgeGradient,
+    bands,
     check_probabilities,
     real_type,
 )
@@ -81,9 +81,7 @@ class SimilarityMatrix(EdgeDistribution):
 
     def descend(self, gradient: EdgeGradient, rate: float) -> None:
         shift = gradient.shift
-        n_rows = max(1, BAND_ENTRIES // max(1, self.n_nodes))
-        for start in range(0, self.n_nodes, n_rows):
-            stop = min(start + n_rows, self.n_nodes)
+        for start, stop in bands(self.n_nodes):
             step = gradient.band(start, stop)
             step += shift[start:stop, None]
             step += shift[start:]

@@ -59,6 +59,7 @@ def test_locate_proposes_in_proportion_and_thins_to_the_poisson_intensity(real):
         values,
         bounds,
         cumulative,
+        0.0,
         np.repeat(targets, n_levels),
         np.tile(levels, n_targets),
         rate,
@@ -82,7 +83,7 @@ def test_locate_at_the_ends_of_the_line_and_of_blocks():
 
     def located(targets):
         targets = np.array(targets)
-        return kernels.locate(values, bounds, cumulative, targets, 0.0 * targets, 1.0).tolist()
+        return kernels.locate(values, bounds, cumulative, 0.0, targets, 0.0 * targets, 1.0).tolist()
 
     assert located([0.0, np.nextafter(0.1, 0), 0.1, 0.15]) == [1, 1, 3, 3]
     # Rounding may put a point on or beyond the end; that it then hits nothing impossible is all

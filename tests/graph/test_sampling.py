@@ -7,6 +7,8 @@ comparisons (Bonferroni).
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -14,7 +16,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import stats
 
-from edgewise.graph.sampling import BernoulliSampler
+from edgewise.graph.sampling import BernoulliSampler, BernoulliSegment, Extent
 
 LEVEL = 1e-3
 REALS = [np.float32, np.float64]
@@ -202,3 +204,31 @@ def test_without_variables_nothing_is_drawn_or_read():
         other.poisson(0.0)
         other.standard_exponential(1)
     assert rng.random() == other.random()
+
+
+@pytest.mark.parametrize("real", REALS)
+@pytest.mark.parametrize("cuts", [[5], [1, 2, 11]])
+def test_stretches_draw_together_what_the_whole_draws_to_the_last_bit(real, cuts):
+    rng = np.random.default_rng(7)
+    values = rng.random(97).astype(real) ** 6
+    values[rng.random(97) < 0.3] = 0.0
+    values[rng.choice(97, 4, replace=False)] = 1.0
+    bounds = np.arange(0, 98, 8)
+    bounds[-1] = 97
+    entire = BernoulliSampler(values, bounds)
+    ends = [0, *cuts, len(bounds) - 1]
+    stretches, extent = [], Extent()
+    for first, last in pairwise(ends):
+        own = values[bounds[first] : bounds[last]]
+        stretches.append(BernoulliSegment(own, bounds[first : last + 1] - bounds[first]))
+        extent = stretches[-1].begin(extent)
+    for stretch in stretches:
+        stretch.complete(extent)
+        assert stretch.expected() == pytest.approx(entire.expected(), rel=1e-12)
+    streams = [np.random.default_rng(3) for _ in range(len(stretches) + 1)]
+    for _ in range(200):
+        drawn = [
+            stretch.draw(stream) + bounds[first]
+            for stretch, stream, first in zip(stretches, streams, ends[:-1], strict=False)
+        ]
+        assert_array_equal(np.concatenate(drawn), entire.draw(streams[-1]))

@@ -8,7 +8,7 @@ import torch
 from numpy.testing import assert_allclose, assert_array_equal
 
 from edgewise.bilevel.lowrank import LowRank
-from edgewise.graph import similarity_matrix
+from edgewise.graph import distribution
 from edgewise.graph.construct import random_pairs
 from edgewise.graph.similarity_matrix import SimilarityMatrix
 
@@ -57,7 +57,7 @@ def test_graph_is_the_normalised_matrix():
 
 @pytest.mark.parametrize("band_entries", [1, 7 * N, 10**6])
 def test_descends_along_the_derivative_and_stays_symmetric(band_entries, monkeypatch):
-    monkeypatch.setattr(similarity_matrix, "BAND_ENTRIES", band_entries)
+    monkeypatch.setattr(distribution, "BAND_ENTRIES", band_entries)
     gradient, reference = gradient_and_reference()
     edges = similarity()
     edges.descend(gradient, 0.1)
