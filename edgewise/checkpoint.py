@@ -34,10 +34,11 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
+from edgewise.files import write_atomically
 from edgewise.graph.distribution import EdgeDistribution
 from edgewise.inputs import EdgewiseWarning
 from edgewise.learn import Model, OuterIteration, Progress, Scores
-from edgewise.persistence import checksum, plain, unplain, write_atomically
+from edgewise.persistence import checksum, plain, unplain
 from edgewise.problem import Problem
 from edgewise.snapshot import Snapshot, Stateful
 from edgewise.train import Score
@@ -125,15 +126,15 @@ class Checkpoint:
     def _explain(self, error: OSError, iteration: int) -> NoReturn:
         left = [path for path in (self.path, self.previous) if path.exists()]
         remedy = (
-            f"The earlier one ({left[0].name}) is intact: make room for this one, and fit again "
-            "with the same arguments to go on from there"
+            f"The earlier one ({left[0].name}) is intact: make room, or its folder writable, and "
+            "fit again with the same arguments to go on from there"
             if left
             else "Name a file in a folder with room that can be written to"
         )
         raise OSError(
             error.errno or errno.EIO,
             f"the checkpoint after outer iteration {iteration} could not be written "
-            f"({error.strerror or error}). {remedy}",
+            f"({os.strerror(error.errno or errno.EIO)}). {remedy}",
             str(self.path),
         ) from error
 

@@ -26,6 +26,7 @@ import torch
 from numpy.typing import NDArray
 from scipy import sparse
 
+from edgewise.files import require_folder, write_atomically
 from edgewise.graph.candidates import CandidateEdges
 from edgewise.graph.distribution import DenseEdges, EdgeDistribution
 from edgewise.graph.growing import GrowingEdges
@@ -225,14 +226,16 @@ def checksum(manifest: Mapping[str, Any]) -> str:
 def _commit(folder: Path, arrays_name: str, arrays: bytes, manifest: bytes) -> None:
     """Make the new model the one that is there; if that fails, leave everything as it was."""
     is_new = not folder.exists()
-    folder.mkdir(parents=True, exist_ok=True)
+    require_folder(folder)
     earlier = {entry.name for entry in folder.iterdir() if _ARRAYS.fullmatch(entry.name)}
     try:
         write_atomically(folder / arrays_name, arrays)
         write_atomically(folder / MANIFEST, manifest)
     except BaseException:
-        if arrays_name not in earlier:
-            (folder / arrays_name).unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            # Unless the manifest is in place, and only its folder could not be synced.
+            if arrays_name not in earlier and not _holds(folder / MANIFEST, manifest):
+                (folder / arrays_name).unlink(missing_ok=True)
         if is_new:
             with contextlib.suppress(OSError):
                 folder.rmdir()
@@ -241,40 +244,8 @@ def _commit(folder: Path, arrays_name: str, arrays: bytes, manifest: bytes) -> N
         (folder / name).unlink(missing_ok=True)
 
 
-def write_atomically(target: Path, data: bytes, *, earlier: Path | None = None) -> None:
-    """Write a file that is, at any moment and after any crash, as it was before or complete.
-
-    What it was before is kept as `earlier`, if such a name is given. (A crash may then leave it
-    under this name alone.)
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> from pathlib import Path
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     write_atomically(Path(folder, "note.txt"), b"whole")
-    ...     Path(folder, "note.txt").read_bytes()
-    b'whole'
-    """
-    beside = target.with_name(f".{target.name}.{os.getpid()}.tmp")
-    try:
-        with open(beside, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        if earlier is not None and target.exists():
-            os.replace(target, earlier)
-        os.replace(beside, target)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            beside.unlink(missing_ok=True)
-        raise
-    if os.name == "posix":  # elsewhere folders cannot be opened to be synced
-        descriptor = os.open(target.parent, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+def _holds(file: Path, content: bytes) -> bool:
+    return file.exists() and file.read_bytes() == content
 
 
 # ---------------------------------------------------------------------------------- reading

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from edgewise.cli.output import notes, plain, print_json, results
+from edgewise.files import require_folder, staged
 
 if TYPE_CHECKING:
     from edgewise.experiments.compare import ComparisonResult, MethodResult
@@ -114,7 +115,7 @@ def compare(
     if budget is not None and not tune:
         raise typer.BadParameter("--budget is about --tune: add that, or leave it out")
     if out is not None:
-        out.mkdir(parents=True, exist_ok=True)  # now, rather than fail after a long run
+        require_folder(out)  # now, rather than fail after a long run
     found = compare_methods(
         **_data(source, target, drop or []),
         methods=None if methods is None else [name.strip() for name in methods.split(",")],
@@ -193,8 +194,9 @@ def _variant(keep_edges: float | None, random_splits: bool) -> dict[str, Any]:
 
 def _write(folder: Path, found: ComparisonResult) -> None:
     text = json_format.dumps(plain(found.to_dict()), indent=2)
-    (folder / "comparison.json").write_text(text + "\n")
-    found.to_pandas().to_csv(folder / "comparison.csv", index=False)
+    with staged(folder) as stage:
+        (stage / "comparison.json").write_text(text + "\n")
+        found.to_pandas().to_csv(stage / "comparison.csv", index=False)
 
 
 def _print(found: ComparisonResult) -> None:

@@ -11,6 +11,7 @@ import typer
 
 from edgewise.cli.machine import limit_threads
 from edgewise.cli.output import results
+from edgewise.files import require_folder
 
 if TYPE_CHECKING:
     import numpy as np
@@ -59,7 +60,7 @@ def demo(
     """Learn a graph for Wine, and compare it with the fixed nearest-neighbour graph."""
     from edgewise.report.progress import LiveProgress
 
-    picture.parent.mkdir(parents=True, exist_ok=True)
+    require_folder(picture.parent)
     # One thread: more have nothing to do on so small a table, and get in each other's way.
     with limit_threads(1), LiveProgress(PATIENCE) as watch:
         outcomes = []

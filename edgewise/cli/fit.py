@@ -14,6 +14,7 @@ from edgewise.cli.fitting import Fitted, figures, parameters_of, print_summary, 
 from edgewise.cli.folder import FILES, write_run
 from edgewise.cli.machine import limit_threads
 from edgewise.cli.output import print_json, results
+from edgewise.files import require_folder
 
 if TYPE_CHECKING:
     from edgewise.datasets import Dataset
@@ -181,7 +182,7 @@ def fit(
         "max_outer_iterations": max_outer_iterations,
     }
     if out is not None:
-        out.mkdir(parents=True, exist_ok=True)  # now, rather than fail after a long fit
+        require_folder(out)  # now, rather than fail after a long fit
     table = TableFit(
         Path(source), target, row_id, drop or [], categorical or [], graph, test_fraction
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +18,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from numpy.typing import NDArray
 
+    from edgewise.estimator import LDSClassifier
     from edgewise.io.columns import TablePreprocessor
 
 TABLE_FILES = (
@@ -130,34 +130,45 @@ class TableFit:
         shown_edges: tuple[int | None, float | None],
         metrics: dict[str, Any],
     ) -> None:
-        from edgewise.io.columns import save_table_settings
+        from edgewise.files import staged
         from edgewise.io.graphs import write_edges, write_graphml
-        from edgewise.persistence import write_atomically
         from edgewise.report.html import write_report
 
         classifier = fitted.classifier
         predictions = prediction_table(content, fitted, test)
-        write_atomically(out / "predictions.csv", _csv(predictions))
         edges = edge_table(classifier.edges_, fitted.initial, *shown_edges)
         attributes = predictions[["role", "label", "predicted"]].assign(
             probability=classifier.label_distributions_.max(axis=1)
         )
-        write_graphml(out / "graph.graphml", edges, content.ids, attributes)
         named = edges.assign(
             source=[content.ids[row] for row in edges["source"]],
             target=[content.ids[row] for row in edges["target"]],
         )
-        for name in ("edges.parquet", "edges.csv"):
-            write_edges(out / name, named)
-        classifier.save(out / "model")
+        with staged(out) as stage:
+            predictions.to_csv(stage / "predictions.csv", index=False, lineterminator="\n")
+            write_graphml(stage / "graph.graphml", edges, content.ids, attributes)
+            for name in ("edges.parquet", "edges.csv"):
+                write_edges(stage / name, named)
+            (stage / "metrics.json").write_text(json.dumps(plain(metrics), indent=2) + "\n")
+            self._save(out / "model", content, classifier)
+        write_report(out, out / "report.html")
+
+    def _save(self, folder: Path, content: Content, classifier: LDSClassifier) -> None:
+        """The model, and what it takes to turn another table into its features."""
+        from edgewise.io.columns import save_table_settings
+        from edgewise.persistence import read_manifest
+
+        classifier.save(folder)
         columns = (
             None if content.preprocessor is None else content.preprocessor.to_dict()["columns"]
         )
-        settings = {"source": self.path.name, "target": self.target, "id": self.row_id}
-        save_table_settings(out / "model" / SETTINGS, {**settings, "columns": columns})
-        text = json.dumps(plain(metrics), indent=2) + "\n"
-        write_atomically(out / "metrics.json", text.encode())
-        write_report(out, out / "report.html")
+        settings = {
+            "source": self.path.name,
+            "target": self.target,
+            "id": self.row_id,
+            "model": read_manifest(folder)["checksum"],
+        }
+        save_table_settings(folder / SETTINGS, {**settings, "columns": columns})
 
 
 def is_table(table: TableFit) -> bool:
@@ -273,14 +284,16 @@ def _warn_of_leaks(content: Content, known: NDArray[Any], target: str) -> None:
 
 
 def _log(path: Path) -> Any:
-    """A callback that appends each outer iteration to a file, as one line of JSON."""
+    """A callback that keeps a file with a line of JSON for each outer iteration."""
+    from edgewise.files import write_atomically
     from edgewise.learn import Callback
 
     class Log(Callback):
         def after_iteration(self, edges: Any, progress: Any) -> None:
-            record = plain(progress.history[-1].as_dict())
-            with open(path, "a" if len(progress.history) > 1 else "w", encoding="utf-8") as file:
-                file.write(json.dumps(record, allow_nan=False) + "\n")
+            # All of them anew: a fit that goes on from a checkpoint has no other log to add to.
+            records = [plain(entry.as_dict()) for entry in progress.history]
+            lines = [json.dumps(record, allow_nan=False) + "\n" for record in records]
+            write_atomically(path, "".join(lines).encode())
 
     return Log()
 
@@ -335,12 +348,6 @@ def probability_columns(
         f"probability_{name}": probabilities[:, code].round(6)
         for code, name in enumerate(classes.tolist())
     }
-
-
-def _csv(frame: pd.DataFrame) -> bytes:
-    buffer = io.StringIO()
-    frame.to_csv(buffer, index=False, lineterminator="\n")
-    return buffer.getvalue().encode()
 
 
 def print_table_summary(metrics: dict[str, Any], out: Path | None) -> None:

@@ -40,11 +40,14 @@ def write_run(
     """
     import pandas as pd
 
-    (folder / "metrics.json").write_text(json.dumps(plain(metrics), indent=2) + "\n")
-    pd.DataFrame(fitted.classifier.history_).to_csv(folder / "history.csv", index=False)
-    prediction_table(task, fitted).to_csv(folder / "predictions.csv", index=False)
+    from edgewise.files import staged
+
     edges = edge_table(fitted.classifier.edges_, fitted.initial, top, threshold)
-    edges.to_csv(folder / "edges.csv", index=False)
+    with staged(folder) as stage:
+        (stage / "metrics.json").write_text(json.dumps(plain(metrics), indent=2) + "\n")
+        pd.DataFrame(fitted.classifier.history_).to_csv(stage / "history.csv", index=False)
+        prediction_table(task, fitted).to_csv(stage / "predictions.csv", index=False)
+        edges.to_csv(stage / "edges.csv", index=False)
 
 
 def prediction_table(task: Task, fitted: Fitted) -> pd.DataFrame:

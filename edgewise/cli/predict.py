@@ -32,8 +32,8 @@ def predict(
     import pandas as pd
 
     from edgewise.estimator import LDSClassifier
-    from edgewise.io.columns import load_table_settings
-    from edgewise.persistence import ModelFileError, write_atomically
+    from edgewise.files import write_atomically
+    from edgewise.persistence import ModelFileError
 
     folder = run / "model"
     if run.is_dir() and not folder.exists():
@@ -41,7 +41,7 @@ def predict(
             f"{run} holds no model: name a folder that `edgewise fit TABLE --out` wrote."
         )
     classifier = LDSClassifier.load(folder)
-    settings = load_table_settings(folder / SETTINGS)
+    settings = _settings(folder)
     features, ids = _read(source, settings, classifier.n_features_in_)
     probabilities = classifier.predict_proba(features)
     predicted = classifier.classes_[probabilities.argmax(axis=1)]
@@ -62,6 +62,20 @@ def predict(
             + ("" if novelty else " (--novelty marks them)"),
             soft_wrap=True,
         )
+
+
+def _settings(folder: Path) -> dict[str, Any]:
+    """What the columns of the fitted table became."""
+    from edgewise.io.columns import load_table_settings
+    from edgewise.persistence import ModelFileError, read_manifest
+
+    settings = load_table_settings(folder / SETTINGS)
+    if settings.get("model") not in (None, read_manifest(folder)["checksum"]):
+        raise ModelFileError(
+            f"{folder / SETTINGS} belongs to another model than the one beside it: the fit that "
+            "wrote them did not get to its end. Fit again."
+        )
+    return settings
 
 
 def _read(path: Path, settings: dict[str, Any], n_features: int) -> tuple[Any, list[str]]:

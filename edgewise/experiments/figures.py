@@ -17,6 +17,7 @@ from edgewise.experiments import paper, plans
 from edgewise.experiments.statistics import mean_std
 from edgewise.experiments.tables import Book, Entry
 from edgewise.experiments.traces import GROUPS, Trace
+from edgewise.files import staged
 
 
 class Look(NamedTuple):
@@ -352,8 +353,9 @@ def save(figure: Figure, folder: Path, name: str) -> list[Path]:
     list of Path
     """
     folder.mkdir(parents=True, exist_ok=True)
-    svg, png = folder / f"{name}.svg", folder / f"{name}.png"
-    with matplotlib.rc_context({"svg.hashsalt": "edgewise"}):
-        figure.savefig(svg, metadata={"Date": None})
-    figure.savefig(png)
-    return [svg, png]
+    svg, png = f"{name}.svg", f"{name}.png"
+    with staged(folder) as stage:
+        with matplotlib.rc_context({"svg.hashsalt": "edgewise"}):
+            figure.savefig(stage / svg, metadata={"Date": None})
+        figure.savefig(stage / png)
+    return [folder / svg, folder / png]

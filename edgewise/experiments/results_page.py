@@ -25,6 +25,7 @@ from edgewise.experiments.tables import (
     load_reasons,
 )
 from edgewise.experiments.traces import load_trace
+from edgewise.files import write_atomically
 
 _FIGURES = {"edges": figures.edges, "tau": figures.tau}
 _TRACE_FIGURES = {
@@ -118,7 +119,7 @@ def publish(
         out.paths.extend(table.write(folder / "tables"))
     if what == "all":
         page = folder / "README.md"
-        page.write_text(write_page(books["paper"], books["equal"], folder), encoding="utf-8")
+        write_atomically(page, write_page(books["paper"], books["equal"], folder).encode())
         out.paths.append(page)
     return out
 

@@ -23,6 +23,7 @@ from edgewise.experiments.statistics import (
     paired_test,
     welch_test,
 )
+from edgewise.files import write_atomically
 
 ALPHA = 0.05
 NOT_RUN = "not run"
@@ -261,7 +262,7 @@ class Table:
         folder.mkdir(parents=True, exist_ok=True)
         paths = [folder / f"{self.name}.md", folder / f"{self.name}.csv"]
         for path, text in zip(paths, (self.markdown(), self.csv()), strict=True):
-            path.write_text(text, encoding="utf-8")
+            write_atomically(path, text.encode())
         return paths
 
 

@@ -21,6 +21,7 @@ from edgewise.datasets import Dataset
 from edgewise.estimator import LDSClassifier
 from edgewise.experiments.execute import fit_method, load_variant
 from edgewise.experiments.protocol import Run
+from edgewise.files import write_atomically
 from edgewise.graph.distribution import EdgeDistribution
 from edgewise.graph.pairs import Pairs
 from edgewise.learn import Callback, Progress
@@ -430,8 +431,6 @@ def ensure_trace(name: str, folder: Path) -> Trace:
     made = MAKERS[name]()
     folder.mkdir(parents=True, exist_ok=True)
     for each, trace in made.items():
-        # Renamed when whole, so that a kill leaves no half of a trace.
-        temporary = folder / f".{each}.json.tmp"
-        temporary.write_text(json.dumps(trace, separators=(",", ":")) + "\n", encoding="utf-8")
-        temporary.replace(folder / f"{each}.json")
+        text = json.dumps(trace, separators=(",", ":")) + "\n"
+        write_atomically(folder / f"{each}.json", text.encode())
     return made[name]

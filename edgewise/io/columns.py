@@ -21,8 +21,9 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy import sparse
 
+from edgewise.files import write_atomically
 from edgewise.io.tables import TableError, require_columns
-from edgewise.persistence import ModelFileError, plain, unplain, write_atomically
+from edgewise.persistence import ModelFileError, plain, unplain
 
 FORMAT = "edgewise-table"
 VERSION = 1

@@ -19,10 +19,10 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy import sparse
 
+from edgewise.files import write_atomically
 from edgewise.graph.distribution import EdgeDistribution
 from edgewise.inputs import adjacency_pairs
 from edgewise.io.tables import TableError, load_npz, read_table
-from edgewise.persistence import write_atomically
 
 # Names under which people keep the two ends of an edge, in this order.
 _ENDS = (

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from edgewise import __version__
-from edgewise.persistence import write_atomically
+from edgewise.files import require_folder, write_atomically
 from edgewise.report.layout import sampled_layout
 from edgewise.report.run_files import LEAST_PROBABILITY, Edges, RunFiles, read_run
 
@@ -54,7 +54,7 @@ def write_report(folder: Path, output: Path) -> None:
         The HTML file.
     """
     page = render(report_data(read_run(folder)))
-    output.parent.mkdir(parents=True, exist_ok=True)
+    require_folder(output.parent)
     # Half of a surrogate pair, which JSON can hold, is no character and cannot be written.
     write_atomically(output, page.encode("utf-8", "replace"))
 

@@ -18,7 +18,7 @@ import pytest
 import torch
 from numpy.testing import assert_array_equal
 
-from edgewise import LDSClassifier, persistence
+from edgewise import LDSClassifier, files, persistence
 from edgewise.baselines import DenseKNNLDSClassifier
 from edgewise.checkpoint import CheckpointError
 from edgewise.inputs import EdgewiseWarning
@@ -382,7 +382,7 @@ def failing_after(monkeypatch, name, count, number):
             raise OSError(number, os.strerror(number))
         return real(*arguments)
 
-    monkeypatch.setattr(persistence.os, name, call)
+    monkeypatch.setattr(files.os, name, call)
 
 
 @pytest.mark.parametrize("name", ["fsync", "replace"])
@@ -408,7 +408,7 @@ def test_a_read_only_folder_is_noticed_before_anything_is_learned(
     def refuse(*_, **__):
         raise OSError(number, os.strerror(number))
 
-    monkeypatch.setattr(persistence, "open", refuse, raising=False)
+    monkeypatch.setattr(files, "open", refuse, raising=False)
     with pytest.raises(error, match=r"after outer iteration 0 could not .*Name a file in a folder"):
         make(callbacks=[KilledAtUpdate()]).fit(*problem(), checkpoint=tmp_path / "state")
     assert not list(tmp_path.iterdir())
