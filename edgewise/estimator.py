@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import replace
@@ -27,7 +28,13 @@ from edgewise.graph.distribution import DenseEdges, EdgeDistribution
 from edgewise.graph.growing import GrowingEdges
 from edgewise.graph.similarity import SimilarityEdges
 from edgewise.induction import Induction, class_frequencies, far_distance, reaches
-from edgewise.inputs import adjacency_pairs, check_features, encode_labels, split_labelled
+from edgewise.inputs import (
+    EdgewiseWarning,
+    adjacency_pairs,
+    check_features,
+    encode_labels,
+    split_labelled,
+)
 from edgewise.learn import Callback, Model, Progress, Schedule, learn
 from edgewise.learn_similarity import SimilaritySchedule, learn_similarity
 from edgewise.memory import require_memory
@@ -571,6 +578,13 @@ class LDSClassifier(TransductiveClassifier):
     @staticmethod
     def _kept(progress: Progress) -> Model:
         assert progress.best is not None  # there is at least one outer iteration
+        if progress.interrupted:
+            warnings.warn(
+                "the fit was interrupted; kept the best model so far, of outer iteration "
+                f"{progress.best.iteration} of {len(progress.history)}",
+                EdgewiseWarning,
+                stacklevel=4,
+            )
         return progress.best
 
     def _network(self) -> Network:

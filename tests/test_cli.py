@@ -367,6 +367,7 @@ def test_threads_are_limited_for_the_fit_only(run: Callable[..., Run]) -> None:
     assert torch.get_num_threads() == before
 
 
+@pytest.mark.filterwarnings("default::edgewise.inputs.EdgewiseWarning")
 def test_an_interrupted_fit_keeps_the_best_model_and_says_so(
     run: Callable[..., Run], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -383,7 +384,10 @@ def test_an_interrupted_fit_keeps_the_best_model_and_says_so(
     assert result.record["interrupted"] is True
     assert result.record["outer_iterations"] == 2
     best = result.record["best_iteration"]
-    assert f"kept the best model so far, of outer iteration {best} of 2" in result.err
+    assert result.err == (
+        "edgewise: warning: the fit was interrupted; kept the best model so far, of outer "
+        f"iteration {best} of 2\n"
+    )
 
 
 # ------------------------------------------------------------------------------------- demo

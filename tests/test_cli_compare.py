@@ -168,12 +168,28 @@ def test_a_table_from_a_file(run: Callable[..., Ended], table: Path) -> None:
         *("--methods", "logreg,lp", "--seeds", "2", "--test-share", "0.2"),
     )
     assert ended.code == 0
-    assert ended.err == ""
+    assert "answer  dropped      left out as asked" in ended.err
     found = json.loads(ended.out)
     assert found["source"] == "pets.csv"
     assert found["label_budget"]["test"] == 9
     assert found["label_budget"]["seen"] == 36
     assert all(entry["mean"] > 0.6 for entry in found["methods"])
+
+
+def test_a_known_graph_of_a_table(run: Callable[..., Ended], table: Path, tmp_path: Path) -> None:
+    frame = pd.read_csv(table)
+    frame["pet"] = [f"p{row}" for row in range(len(frame))]
+    frame.to_csv(table, index=False)
+    edges = pd.DataFrame({"source": frame["pet"][:30], "target": frame["pet"][30:].to_numpy()})
+    edges.to_parquet(tmp_path / "edges.parquet")
+    ended = run(
+        *("compare", str(table), "--target=kind", "--id=pet", "--methods=gcn", "--seeds=1"),
+        *("--categorical=width", f"--graph={tmp_path / 'edges.parquet'}", "--json"),
+    )
+    assert ended.code == 0
+    (line,) = json.loads(ended.out)["methods"]
+    assert (line["status"], line["initial_edges"]) == ("ok", 30)
+    assert "width   categorical" in ended.err
 
 
 def test_a_column_that_gives_the_answer_away_is_warned_of(
@@ -193,7 +209,7 @@ def test_mistakes_are_one_line(run: Callable[..., Ended], table: Path, tmp_path:
         ("name the column with --target COLUMN", [str(table)]),
         ("no column 'kinds'. Did you mean 'kind'?", [str(table), "--target=kinds"]),
         ("does not exist", [str(tmp_path / "no.csv"), "--target=kind"]),
-        ("are about a table: name its --target", ["wine", "--drop=x"]),
+        ("--drop is about tables, and wine is a data set by name", ["wine", "--drop=x"]),
         ("keep_edges=0.5 is about a given graph", ["wine", "--keep-edges=0.5"]),
     ]:
         ended = run("compare", *arguments)

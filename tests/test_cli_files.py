@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,9 +15,9 @@ import pytest
 from sklearn.datasets import dump_svmlight_file
 from sklearn.metrics import balanced_accuracy_score, f1_score, log_loss
 
-from edgewise import LDSClassifier
+from edgewise import LDSClassifier, make_method
 from edgewise.cli import main
-from edgewise.io.columns import load_table_settings
+from edgewise.io.columns import TablePreprocessor, load_table_settings
 from edgewise.io.graphs import read_graph
 
 QUICK = ("--k", "4", "--max-outer-iterations", "2", "--threads", "1")
@@ -104,6 +105,24 @@ def test_figures_are_those_of_the_held_out_rows(fitted: Path) -> None:
     assert sum(metrics["labels"].values()) == 30
 
 
+def test_the_fixed_graph_is_judged_beside_the_learned_one(fitted: Path) -> None:
+    metrics = json.loads((fitted / "run" / "metrics.json").read_text())
+    fixed = metrics["baseline"]
+    assert (fixed["method"], fixed["labels"]) == ("knn-gcn", 30)
+    frame, table = customers(), predictions(fitted)
+    settings = load_table_settings(fitted / "run" / "model" / "table.json")
+    features = TablePreprocessor.from_dict(settings).transform(frame)
+    known = frame["churned"].where(table["role"] != "test", "").to_numpy(dtype=object)
+    split = LDSClassifier.load(fitted / "run" / "model").split_
+    model = make_method("knn-gcn", k=4, learning_rate=0.02, refit=True, random_state=0).fit(
+        features, known, validation=split.validation, early_stopping=split.early_stopping
+    )
+    test = table.query("role == 'test'").index
+    right = model.transduction_[test] == frame["churned"][test]
+    assert fixed["test_accuracy"] == pytest.approx(right.mean())
+    assert "fixed-graph baseline (knn-gcn" in (fitted / "run" / "report.html").read_text()
+
+
 def test_held_out_labels_play_no_part(fitted: Path) -> None:
     roles = predictions(fitted)["role"]
     known = LDSClassifier.load(fitted / "run" / "model")._fitted_labels
@@ -187,6 +206,50 @@ def test_a_known_graph_is_matched_by_ids(run: Callable[..., Any], tmp_path: Path
     code, _, err = run("fit", tmp_path / "c.parquet", *arguments, *QUICK)
     assert code == 2
     assert "'ghost' that match no row" in err
+
+
+def test_edges_from_similarity(run: Callable[..., Any], tmp_path: Path) -> None:
+    customers().to_feather(tmp_path / "c.feather")
+    arguments = ("--target", "churned", "--id", "customer", "--edges", "similarity", "--refit")
+    code, out, err = run(
+        "fit", tmp_path / "c.feather", *arguments, "--out", tmp_path / "run", *QUICK, "--json"
+    )
+    assert (code, "Traceback" in err) == (0, False)
+    parameters = json.loads(out)["parameters"]
+    assert (parameters["edges"], parameters["refit"]) == ("similarity", True)
+    customers(5, seed=1).to_feather(tmp_path / "new.feather")
+    code, out, _ = run("predict", tmp_path / "run", tmp_path / "new.feather")
+    assert (code, len(out.splitlines())) == (0, 6)
+
+
+def test_an_npz_of_features_and_labels(run: Callable[..., Any], tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    labels = np.repeat([0, 1], 15)
+    features = rng.normal(size=(30, 2)) + labels[:, None]
+    np.savez(tmp_path / "t.npz", X=features, y=np.where(np.arange(30) % 3, labels, -1))
+    code, out, err = run("fit", tmp_path / "t.npz", "--out", tmp_path / "run", *QUICK, "--json")
+    assert code == 0
+    assert "target 'y': 0: 10, 1: 10; 10 rows without a label" in err
+    assert json.loads(out)["target"] == "y"
+    np.savez(tmp_path / "new.npz", X=features[:4] + 0.1)
+    code, out, _ = run("predict", tmp_path / "run", tmp_path / "new.npz")
+    assert (code, len(out.splitlines())) == (0, 5)
+
+
+def test_tensorboard_is_written(run: Callable[..., Any], tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard", reason="TensorBoard is not installed")
+    code, _, _ = run("fit", "wine", *QUICK, "--tensorboard", tmp_path / "board")
+    assert code == 0
+    assert next(file.name for file in (tmp_path / "board").iterdir()).startswith("events.out")
+
+
+def test_without_tensorboard_the_fit_says_what_to_install(
+    run: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
+    code, out, err = run("fit", "wine", *QUICK, "--tensorboard", tmp_path / "board")
+    assert (code, out) == (2, "")
+    assert err == ("edgewise: TensorBoard is not installed: pip install 'edgewise[tracking]'.\n")
 
 
 def test_sparse_files(run: Callable[..., Any], tmp_path: Path) -> None:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from edgewise.cli.output import notes, plain, print_json, results
+from edgewise.cli.fit_table import TableFit, is_table, read_content, warn_of_leaks
+from edgewise.cli.output import plain, print_json, results
 from edgewise.files import require_folder, staged
 
 if TYPE_CHECKING:
@@ -47,16 +48,36 @@ def compare(
     ],
     target: Annotated[
         str | None,
-        typer.Option(help="Of a table: the column with the classes, empty where unknown."),
+        typer.Option(
+            help="Of a table: the column with the classes, empty where unknown.", metavar="COLUMN"
+        ),
+    ] = None,
+    row_id: Annotated[
+        str | None,
+        typer.Option("--id", help="Of a table: the column that names the rows.", metavar="COLUMN"),
     ] = None,
     drop: Annotated[
         list[str] | None,
-        typer.Option(help="Of a table: a column to leave out; can be repeated."),
+        typer.Option(help="Of a table: leave a column out; can be repeated.", metavar="COLUMN"),
+    ] = None,
+    categorical: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Of a table: take a column for categories; can be repeated.", metavar="COLUMN"
+        ),
+    ] = None,
+    graph: Annotated[
+        Path | None,
+        typer.Option(
+            help="Of a table: the known part of the graph, as CSV, Parquet, GraphML or NPZ.",
+        ),
     ] = None,
     test_share: Annotated[
         float | None,
         typer.Option(
-            help="Of a table: the share of the labels to judge by.",
+            "--test-fraction",
+            "--test-share",
+            help="Of a table: share of the labelled rows to judge by.",
             show_default="0.25",
             min=0.01,
             max=0.9,
@@ -110,14 +131,14 @@ def compare(
     """Compare methods on the same splits and labels, and say whether learning a graph helped."""
     from edgewise.experiments.compare import compare as compare_methods
 
-    if target is None and (drop or test_share is not None):
-        raise typer.BadParameter("--drop and --test-share are about a table: name its --target")
+    table = TableFit(Path(source), target, row_id, drop or [], categorical or [], graph, test_share)
     if budget is not None and not tune:
         raise typer.BadParameter("--budget is about --tune: add that, or leave it out")
+    data = _content(table) if is_table(table) else {"source": source}
     if out is not None:
         require_folder(out)  # now, rather than fail after a long run
     found = compare_methods(
-        **_data(source, target, drop or []),
+        **data,
         methods=None if methods is None else [name.strip() for name in methods.split(",")],
         seeds=seeds,
         labels=labels.value,
@@ -141,43 +162,19 @@ def compare(
         raise typer.Exit(1)
 
 
-def _data(source: str, target: str | None, drop: list[str]) -> dict[str, Any]:
-    """The name of a data set, or the features and labels of a table, as `compare` takes them."""
-    from edgewise.datasets import available
+def _content(table: TableFit) -> dict[str, Any]:
+    """The features, labels and graph of a table, as `compare` takes them."""
+    from edgewise.io.graphs import read_graph
 
-    path = Path(source)
-    if target is None:
-        if source not in available() and (path.exists() or path.suffix):
-            from edgewise.io.tables import read_table
-
-            read_table(path)  # a file that is none has an error of its own
-            raise typer.BadParameter(f"{source} is a table: name the column with --target COLUMN")
-        return {"source": source}
-    return {**_read(path, target, drop), "name": path.name}
-
-
-def _read(path: Path, target: str, drop: list[str]) -> dict[str, Any]:
-    from edgewise.inputs import encode_labels
-    from edgewise.io.columns import TablePreprocessor
-    from edgewise.io.tables import leaking_columns, read_table, require_columns, target_labels
-
-    table = read_table(path, text=[target])
-    require_columns(table.frame, [target], "--target", path)
-    labels = target_labels(table.frame[target], target)
-    features = table.matrix
-    if features is None:
-        preprocessor = TablePreprocessor(drop=drop)
-        features = preprocessor.fit_transform(table.frame.drop(columns=target))
-        names = preprocessor.get_feature_names_out()
-        codes, _ = encode_labels(labels)
-        for name, _ in leaking_columns(features, names, codes):
-            notes().print(
-                f"edgewise: warning: {name!r} alone all but determines {target!r}. If it is only "
-                f"known afterwards, the comparison means nothing: leave it out with --drop.",
-                soft_wrap=True,
-                markup=False,
-            )
-    return {"source": features, "y": labels}
+    content = read_content(table)
+    warn_of_leaks(content, content.labels)
+    graph = None if table.graph is None else read_graph(table.graph, content.ids)
+    return {
+        "source": content.features,
+        "y": content.labels,
+        "graph": graph,
+        "name": table.path.name,
+    }
 
 
 def _grouped(assignments: list[tuple[str, str, Any]]) -> dict[str, dict[str, Any]]:

@@ -87,6 +87,8 @@ def _outcome(seed: int, watch: LiveProgress) -> Outcome:
     lds = LDSClassifier(patience=PATIENCE, refit=True, callbacks=[watch], random_state=seed)
     lds.fit(table, labels, **parts)
     assert watch.progress is not None  # it has watched the fit just made
+    if watch.progress.interrupted:  # a comparison with half a fit would say nothing
+        raise KeyboardInterrupt
     assert watch.progress.best is not None
     same = {"k": lds.k, "metric": lds.metric, "learning_rate": lds.inner_learning_rate}
     fixed, refit = (

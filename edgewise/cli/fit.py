@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from edgewise.cli.fit_table import TableFit, is_table, print_table_summary
-from edgewise.cli.fitting import Fitted, figures, parameters_of, print_summary, watched_fit
+from edgewise.cli.fitting import (
+    Fitted,
+    Watching,
+    baseline,
+    figures,
+    parameters_of,
+    print_summary,
+    watched_fit,
+)
 from edgewise.cli.folder import FILES, write_run
 from edgewise.cli.machine import limit_threads
 from edgewise.cli.output import print_json, results
@@ -28,6 +36,13 @@ class Metric(str, Enum):
 
     COSINE = "cosine"
     EUCLIDEAN = "euclidean"
+
+
+class Edges(str, Enum):
+    """What is learned of the edges."""
+
+    FREE = "free"
+    SIMILARITY = "similarity"
 
 
 def _tau(text: str) -> int | str:
@@ -121,6 +136,17 @@ def fit(
     metric: Annotated[
         Metric | None, typer.Option(help="How neighbours are found.", show_default="cosine")
     ] = None,
+    edges: Annotated[
+        Edges,
+        typer.Option(
+            help="free: a probability for each pair. similarity: few parameters of the rows' "
+            "likeness, which over-fit less and know new rows as well; takes no graph."
+        ),
+    ] = Edges.FREE,
+    refit: Annotated[
+        bool,
+        typer.Option("--refit", help="In the end, fit the network once more, to all labels."),
+    ] = False,
     tau: Annotated[
         Any,
         typer.Option(
@@ -151,6 +177,14 @@ def fit(
             dir_okay=False,
         ),
     ] = None,
+    tensorboard: Annotated[
+        Path | None,
+        typer.Option(
+            help="Folder for TensorBoard, to watch losses, accuracies and edges (needs the extra "
+            "'tracking').",
+            file_okay=False,
+        ),
+    ] = None,
     top_edges: Annotated[
         int | None,
         typer.Option(
@@ -175,12 +209,15 @@ def fit(
     chosen = {"k": k, "metric": metric.value if metric else None}
     parameters = {
         **{name: value for name, value in chosen.items() if value is not None},
+        "edges": edges.value,
+        "refit": refit,
         "tau": None if tau == UNROLL_ALL else tau,
         "outer_learning_rate": outer_lr,
         "inner_learning_rate": inner_lr,
         "patience": patience,
         "max_outer_iterations": max_outer_iterations,
     }
+    watching = Watching(profile, checkpoint, tensorboard)
     if out is not None:
         require_folder(out)  # now, rather than fail after a long fit
     table = TableFit(
@@ -190,9 +227,7 @@ def fit(
         if keep_edges is not None or no_graph:
             raise typer.BadParameter("--keep-edges and --no-graph are about data sets by name")
         with limit_threads(threads):
-            metrics = table.run(
-                parameters, seed, out, (top_edges, edge_threshold), profile, checkpoint
-            )
+            metrics = table.run(parameters, seed, out, (top_edges, edge_threshold), watching)
         if json:
             print_json(metrics)
         else:
@@ -200,8 +235,10 @@ def fit(
         return
     with limit_threads(threads):
         task = _task(source, keep_edges, no_graph, seed, parameters)
-        fitted = _fitted(task, profile, checkpoint)
+        fitted = _fitted(task, watching)
         metrics = _metrics(task, fitted)
+        if out is not None:  # of use to the report
+            metrics |= baseline(fitted, _arguments(task), task.dataset.labels, task.dataset.test)
     if out is not None:
         write_run(out, task, fitted, metrics, top_edges, edge_threshold)
     if json:
@@ -230,23 +267,21 @@ def _task(
     return Task(dataset, given, share, seed, parameters)
 
 
-def _fitted(task: Task, profile: bool, checkpoint: Path | None) -> Fitted:
+def _arguments(task: Task) -> dict[str, Any]:
+    """What the classifier is fitted on."""
     dataset = task.dataset
-    arguments = {
+    return {
         "X": dataset.features,
         "y": dataset.masked_labels(),
         "graph": task.given,
         "validation": dataset.split.validation,
         "early_stopping": dataset.split.early_stopping,
     }
-    return watched_fit(
-        f"{task.method} on {dataset.name}",
-        task.parameters,
-        task.seed,
-        arguments,
-        profile=profile,
-        checkpoint=checkpoint,
-    )
+
+
+def _fitted(task: Task, watching: Watching) -> Fitted:
+    title = f"{task.method} on {task.dataset.name}"
+    return watched_fit(title, task.parameters, task.seed, _arguments(task), watching)
 
 
 def _metrics(task: Task, fitted: Fitted) -> dict[str, Any]:

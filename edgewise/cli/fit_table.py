@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from edgewise.cli.fitting import Fitted, figures, parameters_of, print_summary, watched_fit
+from edgewise.cli.fitting import (
+    Fitted,
+    Watching,
+    baseline,
+    figures,
+    parameters_of,
+    print_summary,
+    watched_fit,
+)
 from edgewise.cli.folder import edge_table
 from edgewise.cli.output import notes, plain, results
 
@@ -48,6 +56,8 @@ class Content:
     ids : list of str
     preprocessor : TablePreprocessor or None
         None for tables that come as a sparse matrix of features.
+    target : str
+        The column that the labels are from.
     """
 
     features: Any
@@ -55,6 +65,7 @@ class Content:
     labels: NDArray[Any]
     ids: list[str]
     preprocessor: TablePreprocessor | None
+    target: str
 
 
 @dataclass(frozen=True)
@@ -75,8 +86,7 @@ class TableFit:
         seed: int,
         out: Path | None,
         shown_edges: tuple[int | None, float | None],
-        profile: bool,
-        checkpoint: Path | None,
+        watching: Watching,
     ) -> dict[str, Any]:
         """Fit, write the folder, and return the figures."""
         import numpy as np
@@ -88,21 +98,21 @@ class TableFit:
         test = held_out(content.labels, self.test_fraction, np.random.default_rng([seed, 3]))
         known = content.labels.copy()
         known[test] = None
-        _warn_of_leaks(content, known, str(self.target))
+        warn_of_leaks(content, known)
         method = "knn-lds" if graph is None else "lds"
+        arguments = {"X": content.features, "y": known, "graph": graph}
         fitted = watched_fit(
             f"{method} on {self.path.name}",
             parameters,
             seed,
-            {"X": content.features, "y": known, "graph": graph},
-            profile=profile,
-            checkpoint=checkpoint,
+            arguments,
+            watching,
             callbacks=[] if out is None else [_log(out / "log.jsonl")],
         )
         split = fitted.classifier.split_
         metrics = {
             "dataset": self.path.name,
-            "target": self.target,
+            "target": content.target,
             "method": method,
             "seed": seed,
             "rows": len(content.ids),
@@ -115,6 +125,7 @@ class TableFit:
                 "test": len(test),
             },
             **judged(fitted, content.labels, test),
+            **baseline(fitted, arguments, content.labels, test),
             **figures(fitted),
         }
         if out is not None:
@@ -164,7 +175,7 @@ class TableFit:
         )
         settings = {
             "source": self.path.name,
-            "target": self.target,
+            "target": content.target,
             "id": self.row_id,
             "model": read_manifest(folder)["checksum"],
         }
@@ -209,7 +220,7 @@ def read_content(table: TableFit) -> Content:
     labels = target_labels(read.frame[target], target)
     ids = row_ids(read.frame, table.row_id, table.path)
     if read.matrix is not None:
-        return Content(read.matrix, None, labels, ids, None)
+        return Content(read.matrix, None, labels, ids, None, target)
     others = read.frame.drop(columns=[target, *([table.row_id] if table.row_id else [])])
     preprocessor = TablePreprocessor(drop=table.drop, categorical=table.categorical)
     features = preprocessor.fit_transform(others)
@@ -223,7 +234,8 @@ def read_content(table: TableFit) -> Content:
         soft_wrap=True,
         markup=False,
     )
-    return Content(features, preprocessor.get_feature_names_out(), labels, ids, preprocessor)
+    names = preprocessor.get_feature_names_out()
+    return Content(features, names, labels, ids, preprocessor, target)
 
 
 def row_ids(frame: pd.DataFrame, column: str | None, path: Path) -> list[str]:
@@ -267,7 +279,8 @@ def held_out(
     return test.astype(np.int64)
 
 
-def _warn_of_leaks(content: Content, known: NDArray[Any], target: str) -> None:
+def warn_of_leaks(content: Content, known: NDArray[Any]) -> None:
+    """Name the columns that give the label away."""
     from edgewise.inputs import encode_labels
     from edgewise.io.tables import leaking_columns
 
@@ -276,8 +289,8 @@ def _warn_of_leaks(content: Content, known: NDArray[Any], target: str) -> None:
     codes, _ = encode_labels(known)
     for name, _ in leaking_columns(content.features, content.names, codes):
         notes().print(
-            f"edgewise: warning: {name!r} alone all but determines {target!r}. If it is only "
-            "known afterwards, the model is of no use: leave it out with --drop.",
+            f"edgewise: warning: {name!r} alone all but determines {content.target!r}. If it is "
+            "only known afterwards, the result means nothing: leave it out with --drop.",
             soft_wrap=True,
             markup=False,
         )

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
+    import numpy as np
+    from numpy.typing import NDArray
+
     from edgewise.estimator import LDSClassifier
     from edgewise.graph.pairs import Pairs
     from edgewise.learn import Callback
@@ -31,14 +34,31 @@ class Fitted:
     interrupted: bool
 
 
+@dataclass(frozen=True)
+class Watching:
+    """What is kept of a fit while it runs, and said of it.
+
+    Attributes
+    ----------
+    profile : bool
+        Whether to say where the time went.
+    checkpoint : Path or None
+        File to keep the state in, and to go on from.
+    tensorboard : Path or None
+        Folder for TensorBoard.
+    """
+
+    profile: bool = False
+    checkpoint: Path | None = None
+    tensorboard: Path | None = None
+
+
 def watched_fit(
     title: str,
     parameters: Mapping[str, Any],
     seed: int,
     arguments: Mapping[str, Any],
-    *,
-    profile: bool = False,
-    checkpoint: Path | None = None,
+    watching: Watching,
     callbacks: Sequence[Callback] = (),
 ) -> Fitted:
     """Fit a classifier, showing how it goes.
@@ -51,9 +71,7 @@ def watched_fit(
         Of the classifier.
     arguments : mapping
         Of its `fit`: ``X``, ``y``, and perhaps ``graph`` (pairs or an adjacency) and others.
-    profile : bool
-        Whether to say where the time went.
-    checkpoint : Path, optional
+    watching : Watching
     callbacks : sequence of Callback
         Further ones.
     """
@@ -61,40 +79,93 @@ def watched_fit(
     from edgewise.graph.construct import knn_pairs
     from edgewise.inputs import adjacency_pairs
     from edgewise.report.profile import CycleClock, profiled
-    from edgewise.report.progress import LiveProgress
+    from edgewise.report.tensorboard import TensorBoardLog
 
-    watch = LiveProgress(parameters["patience"], title)
+    classifier = LDSClassifier(**parameters, random_state=seed)
+    watch = _display(title, classifier)
     clock = CycleClock()
-    classifier = LDSClassifier(
-        **parameters, random_state=seed, callbacks=[clock, watch, *callbacks]
-    )
     given = dict(arguments)
     with ExitStack() as around:
-        measured = around.enter_context(profiled() if profile else nullcontext())
+        watchers: list[Callback] = [clock, watch, *callbacks]
+        if watching.tensorboard is not None:
+            watchers.append(around.enter_context(TensorBoardLog(watching.tensorboard)))
+        classifier.set_params(callbacks=watchers)
+        measured = around.enter_context(profiled() if watching.profile else nullcontext())
         around.enter_context(watch)
         started = time.perf_counter()
-        if given.get("graph") is None:
+        graph = given.get("graph")
+        if graph is None:
             # What the classifier would do itself; here, because edges.csv says what was there.
-            given["graph"] = knn_pairs(given["X"], classifier.k, metric=classifier.metric)
-        initial, _ = adjacency_pairs(given["graph"], given["X"].shape[0])
-        classifier.fit(**given, checkpoint=checkpoint)
+            graph = knn_pairs(given["X"], classifier.k, metric=classifier.metric)
+            given["graph"] = graph if classifier.edges == "free" else None
+        initial, _ = adjacency_pairs(graph, given["X"].shape[0])
+        classifier.fit(**given, checkpoint=watching.checkpoint)
         seconds = time.perf_counter() - started
     if measured is not None:
         updates = int(sum(record["outer_updates"] for record in classifier.history_))
         notes().print(measured.table(updates))
-    interrupted = _warn_if_interrupted(watch, classifier)
+    interrupted = watch.progress is not None and watch.progress.interrupted
     return Fitted(classifier, initial, seconds, clock.median(), interrupted)
 
 
-def _warn_if_interrupted(watch: LiveProgress, classifier: LDSClassifier) -> bool:
-    interrupted = watch.progress is not None and watch.progress.interrupted
-    if interrupted:
-        notes().print(
-            f"edgewise: interrupted; kept the best model so far, of outer iteration "
-            f"{classifier.best_iteration_} of {classifier.n_iter_}",
-            soft_wrap=True,
-        )
-    return interrupted
+def _display(title: str, classifier: LDSClassifier) -> LiveProgress:
+    from edgewise.learn_similarity import SimilaritySchedule
+    from edgewise.report.progress import LiveProgress
+
+    if classifier.edges == "similarity":  # goes through a fixed number of stages
+        return LiveProgress(None, title, max_iterations=len(SimilaritySchedule().stages()))
+    most = classifier.max_outer_iterations
+    return LiveProgress(classifier.patience, title, max_iterations=most)
+
+
+def baseline(
+    fitted: Fitted, arguments: Mapping[str, Any], truth: NDArray[Any], test: NDArray[np.int64]
+) -> dict[str, Any]:
+    """The same network on the graph that the fit started from, given all labels that it had.
+
+    Parameters
+    ----------
+    fitted : Fitted
+    arguments : mapping
+        Those of the fit.
+    truth : ndarray
+        Labels of all rows.
+    test : ndarray of int64
+        The rows to judge by.
+
+    Returns
+    -------
+    dict
+        ``baseline``, for ``metrics.json``; empty without rows to judge by.
+    """
+    if not len(test):
+        return {}
+    from edgewise.baselines import make_method
+
+    classifier = fitted.classifier
+    shared: dict[str, Any] = {
+        "learning_rate": classifier.inner_learning_rate,
+        "hidden_units": classifier.hidden_units,
+        "refit": True,
+        "random_state": classifier.random_state,
+    }
+    if arguments.get("graph") is None:
+        method = "knn-gcn"
+        shared |= {"k": classifier.k, "metric": classifier.metric}
+    else:
+        method = "gcn"
+    parts = {name: getattr(classifier.split_, name) for name in ("validation", "early_stopping")}
+    fixed = make_method(method, **shared).fit(
+        arguments["X"], arguments["y"], arguments.get("graph"), **parts
+    )
+    right = fixed.transduction_[test] == truth[test]
+    return {
+        "baseline": {
+            "method": method,
+            "labels": len(classifier.split_.train) + sum(map(len, parts.values())),
+            "test_accuracy": float(right.mean()),
+        }
+    }
 
 
 def figures(fitted: Fitted) -> dict[str, Any]:
@@ -156,6 +227,11 @@ def print_summary(metrics: Mapping[str, Any], heading: str) -> None:
     if labels["test"]:
         accuracy = f"{metrics['test_accuracy']:.1%} of {labels['test']:,} rows"
         lines = {"test accuracy": accuracy, **lines}
+    if fixed := metrics.get("baseline"):
+        lines["on the fixed graph"] = (
+            f"{fixed['test_accuracy']:.1%} ({fixed['method']}, fitted to all {fixed['labels']} "
+            "labels); `edgewise compare` tells whether the difference means anything"
+        )
     table = Table.grid(padding=(0, 2))
     table.add_row(metrics["method"], heading)
     for name, value in lines.items():

@@ -338,7 +338,9 @@ def write_graphml(
             f'<key id="n{place}" for="node" attr.name={_attribute(name)} attr.type="{kind}"/>'
         )
     lines.append('<graph edgedefault="undirected">')
-    for node, values in zip(names, table.itertuples(index=False, name=None), strict=True):
+    # Before pandas 3, a table without columns has no tuples either.
+    rows = table.itertuples(index=False, name=None) if kinds else [()] * len(names)
+    for node, values in zip(names, rows, strict=True):
         data = "".join(
             f'<data key="n{place}">{_content(value)}</data>'
             for place, value in enumerate(values)

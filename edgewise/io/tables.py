@@ -53,7 +53,7 @@ class Table:
     matrix : scipy.sparse.csr_array or None
         Features of a file that holds them as one sparse matrix.
     target : str or None
-        The column that the format itself says is the target (SVMlight).
+        The column that the format itself says is the target: labels of SVMlight, ``y`` of NPZ.
     """
 
     frame: pd.DataFrame
@@ -125,17 +125,17 @@ def _read_csv(file: Path, text: Collection[str]) -> Table:
         raise TableError(f"{file} holds column names but no rows.")
     as_text = [name.strip() for name in header if name.strip() in text]
     names = [name.strip() or f"column {place + 1}" for place, name in enumerate(header)]
-    frame: pd.DataFrame = pd.read_csv(
-        io.StringIO(body),
-        sep=separator,
-        header=None,
-        names=names,
-        converters=dict.fromkeys(as_text, _shielded),
-        low_memory=False,
-        skip_blank_lines=True,
-        skipinitialspace=True,
-        index_col=False,
-    )
+    form: dict[str, Any] = {
+        "sep": separator,
+        "header": None,
+        "names": names,
+        "low_memory": False,
+        "skip_blank_lines": True,
+        "skipinitialspace": True,
+        "index_col": False,
+    }
+    converters = dict.fromkeys(as_text, _shielded)
+    frame: pd.DataFrame = pd.read_csv(io.StringIO(body), converters=converters, **form)
     if len(frame) != n_rows:
         raise TableError(
             f"{file} has {n_rows} rows by its quotes and separators, but {len(frame)} were "
@@ -143,11 +143,24 @@ def _read_csv(file: Path, text: Collection[str]) -> Table:
         )
     for name in as_text:
         frame[name] = frame[name].str[1:]
+    if re.search(rf'(^|["{separator}])[ ]*0\d', body, re.MULTILINE):
+        _keep_codes(frame, body, form)
     if separator != ",":
         _read_decimal_commas(frame, keep=text)
     if not header[0].strip() and _counts_rows(frame.iloc[:, 0]):
         frame = frame.iloc[:, 1:]  # the index that pandas and R write without a name
     return Table(frame)
+
+
+def _keep_codes(frame: pd.DataFrame, body: str, form: dict[str, Any]) -> None:
+    """Columns of digits in which some start with 0, such as postcodes, stay text as it stands."""
+    numbers = [name for name in frame.columns if frame[name].dtype.kind in "iuf"]
+    if not numbers:
+        return
+    raw: pd.DataFrame = pd.read_csv(io.StringIO(body), usecols=numbers, dtype=str, **form)
+    for name in numbers:
+        if raw[name].str.fullmatch(r"0\d+").any():
+            frame[name] = raw[name]
 
 
 def _shielded(text: str) -> str:
@@ -337,7 +350,8 @@ def _read_npz(file: Path, text: Collection[str]) -> Table:
             raise TableError(
                 f"{file} holds the array {name!r} with {array.ndim} dimensions: flatten it to 2."
             )
-    return Table(pd.DataFrame(columns))
+    # Arrays X and y are what scikit-learn's users save.
+    return Table(pd.DataFrame(columns), target="y" if "y" in columns else None)
 
 
 def load_npz(file: Path) -> dict[str, NDArray[Any]]:
@@ -392,8 +406,6 @@ def _read_svmlight(file: Path, text: Collection[str]) -> Table:
     column: Any = pd.Series(labels)
     if (known == np.round(known)).all():
         column = column.astype("Int64")
-        if set(known.tolist()) <= {-1.0, 1.0}:
-            column = column.astype("string")  # the two classes of this format's own tradition
     return Table(pd.DataFrame({"label": column}), sparse.csr_array(matrix), target="label")
 
 
@@ -437,7 +449,8 @@ def target_labels(column: pd.Series[Any], name: str) -> NDArray[Any]:
     """A target column as labels, None where it is empty.
 
     Text that is all whole numbers becomes integers; -1 then means unlabelled as well, as in
-    scikit-learn. A column with many distinct numbers, or with fractions, is refused.
+    scikit-learn, but beside nothing else than 1 it is a class, as in SVMlight. A column with many
+    distinct numbers, or with fractions, is refused.
 
     Examples
     --------
@@ -460,7 +473,11 @@ def target_labels(column: pd.Series[Any], name: str) -> NDArray[Any]:
     numbers = _numbers(known)
     if numbers is not None:
         _refuse_regression(numbers, name)
-        labels[[label is not None for label in labels]] = numbers.astype(np.int64).astype(object)
+        values: list[Any] = numbers.astype(np.int64).tolist()
+        if set(values) == {-1, 1}:  # as text: further on, the number -1 is no label
+            values = list(map(str, values))
+        rows = [row for row, label in enumerate(labels) if label is not None]
+        labels[rows] = [None if value == -1 else value for value in values]
     return labels
 
 

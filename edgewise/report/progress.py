@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 import time
 from types import TracebackType
 
@@ -32,6 +33,8 @@ class LiveProgress(Callback):
         May be changed at any time.
     console : rich.console.Console, optional
         By default the standard error stream.
+    max_iterations : int, optional
+        Of the fit, which then ends at the latest.
 
     Attributes
     ----------
@@ -51,20 +54,26 @@ class LiveProgress(Callback):
     """
 
     def __init__(
-        self, patience: int | None = None, title: str = "", console: Console | None = None
+        self,
+        patience: int | None = None,
+        title: str = "",
+        console: Console | None = None,
+        max_iterations: int | None = None,
     ) -> None:
         self.patience = patience
         self.title = title
+        self.max_iterations = max_iterations
         self.progress: Progress | None = None
         self._console = console or Console(stderr=True)
         self._started = time.perf_counter()
         self._looked = -LOOK_EVERY
+        self._iteration_began = self._started
         self._edges: float | None = None
         self._spinner = Spinner("dots")
         self._live: Live | None = None
 
     def __enter__(self) -> LiveProgress:
-        self._started = time.perf_counter()
+        self._started = self._iteration_began = time.perf_counter()
         if self._console.is_terminal:
             self._live = Live(
                 get_renderable=self._render,
@@ -95,6 +104,7 @@ class LiveProgress(Callback):
 
     def after_iteration(self, edges: EdgeDistribution, progress: Progress) -> None:
         self.progress = progress
+        self._iteration_began = time.perf_counter()
         self._edges = progress.history[-1].expected_edges
 
     def _render(self) -> Table:
@@ -114,7 +124,24 @@ class LiveProgress(Callback):
         )
         if progress.history:
             display.add_row("", self._last_iteration(progress))
+            seconds = self._time_left(progress)
+            if seconds is not None:
+                display.add_row("", f"time left {_clock(seconds)}, longer if the accuracy improves")
         return display
+
+    def _time_left(self, progress: Progress) -> float | None:
+        """Seconds until the end, if early-stopping accuracy does not improve any more."""
+        ends = []
+        if self.patience is not None:
+            ends.append(self.patience - progress.since_better)
+        if self.max_iterations is not None:
+            ends.append(self.max_iterations - len(progress.history))
+        if not ends:
+            return None
+        # The first iteration also compiles, and the last ones are most like those to come.
+        a_typical_one = statistics.median(one.seconds for one in progress.history[-5:])
+        elapsed = time.perf_counter() - self._iteration_began
+        return max(min(ends) * a_typical_one - elapsed, 0.0)
 
     def _left(self, progress: Progress) -> str:
         assert self.patience is not None
@@ -130,3 +157,14 @@ class LiveProgress(Callback):
             f"losses: inner {train.loss:.3f}, outer {validation.loss:.3f}, early stopping "
             f"{stopping.loss:.3f}   early-stopping accuracy {stopping.accuracy:.1%}{record}"
         )
+
+
+def _clock(seconds: float) -> str:
+    """A duration as on a clock.
+
+    >>> _clock(75.4), _clock(3 * 3600 + 5)
+    ('1:15', '3:00:05')
+    """
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

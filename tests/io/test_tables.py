@@ -65,6 +65,16 @@ def test_columns_of_text_stay_as_they_are(tmp_path):
     assert frame["level"].tolist() == ["None", ""]
 
 
+def test_digits_that_start_with_zero_are_no_numbers(tmp_path):
+    file = tmp_path / "t.csv"
+    file.write_text("zip,share,day,n\n01067,0.5,01/02/2024,10\n,0.25,03/02/2024,7\n80331,1,,0\n")
+    frame = read_table(file).frame
+    assert frame["zip"].tolist()[::2] == ["01067", "80331"]
+    assert frame["zip"].isna().tolist() == [False, True, False]
+    assert frame["share"].tolist() == [0.5, 0.25, 1.0]
+    assert frame["n"].tolist() == [10, 7, 0]
+
+
 def test_a_nameless_count_of_rows_is_no_column(tmp_path):
     frame = pd.DataFrame({"a": [1.0, 2.0, 4.0], "b": ["x", "y", "z"]})
     frame.to_csv(tmp_path / "t.csv")
@@ -191,9 +201,9 @@ def test_svmlight(tmp_path):
     table = read_table(tmp_path / "t.svm")
     assert table.matrix.toarray().tolist() == [[0.5, 0, 1], [0, 1, 0], [2, 0, 0]]
     assert table.target == "label"
-    assert target_labels(table.frame["label"], "label").tolist() == [2, None, -1]
+    assert target_labels(table.frame["label"], "label").tolist() == [2, None, None]
     (tmp_path / "t.svm").write_text("1 1:0.5\n-1 2:1\n")
-    assert read_table(tmp_path / "t.svm").frame["label"].tolist() == ["1", "-1"]
+    assert target_labels(read_table(tmp_path / "t.svm").frame["label"], "").tolist() == ["1", "-1"]
     (tmp_path / "t.svm").write_text("1 one:two\n")
     with pytest.raises(TableError, match="SVMlight"):
         read_table(tmp_path / "t.svm")
@@ -217,6 +227,8 @@ def test_a_wrong_name_meets_the_likeliest_one():
         (["yes", "", "no", "NA", " yes "], ["yes", None, "no", None, "yes"]),
         ([1.0, np.nan, 0.0], [1, None, 0]),
         (["1", "", "2.0"], [1, None, 2]),
+        ([-1, 0, 1], [None, 0, 1]),
+        ([-1, 1, None], ["-1", "1", None]),
         (["01", "02", ""], ["01", "02", None]),
         ([True, None, False], [True, None, False]),
         (["None", "some"], ["None", "some"]),

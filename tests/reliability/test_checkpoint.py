@@ -138,7 +138,8 @@ def test_an_interrupt_keeps_the_state(tmp_path):
             raise KeyboardInterrupt
 
     X, y = problem()
-    stopped = make(callbacks=[Impatient()]).fit(X, y, checkpoint=tmp_path / "state")
+    with pytest.warns(EdgewiseWarning, match=r"kept the best .* iteration 1 of 1"):
+        stopped = make(callbacks=[Impatient()]).fit(X, y, checkpoint=tmp_path / "state")
     assert stopped.n_iter_ == 1
     assert_same(uninterrupted(), make().fit(X, y, checkpoint=tmp_path / "state"))
 

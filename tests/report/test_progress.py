@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import time
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -70,6 +72,25 @@ def test_without_patience_nothing_is_said_of_it() -> None:
     watch = LiveProgress()
     fit(watch)
     assert "patience" not in text(watch)
+
+
+def test_the_time_left_follows_from_patience_or_from_the_bound() -> None:
+    def iteration(seconds: float) -> SimpleNamespace:
+        return SimpleNamespace(seconds=seconds)
+
+    # The first iteration, which compiles, is not typical.
+    progress = SimpleNamespace(history=[iteration(60.0), *[iteration(2.0)] * 3], since_better=1)
+    for patience, most, seconds in ((9, 1000, 16), (9, 5, 2), (None, 10, 12)):
+        watch = LiveProgress(patience, max_iterations=most)
+        watch._iteration_began = time.perf_counter()
+        assert watch._time_left(progress) == pytest.approx(seconds, abs=0.5)  # type: ignore[arg-type]
+    assert LiveProgress()._time_left(progress) is None  # type: ignore[arg-type]
+
+
+def test_the_time_left_is_shown_after_the_first_iteration() -> None:
+    watch = LiveProgress(2)
+    fit(watch)
+    assert "time left 0:0" in text(watch)
 
 
 def test_expected_edges_are_known_within_the_first_iteration() -> None:
