@@ -136,6 +136,28 @@ class LowRank:
                 kernels.add_columns(band, factor.rows[lo:] - start, mirrored.numpy())
         return band
 
+    def row_bounds(self) -> NDArray[Any]:
+        """A bound on the length of each row of ``sum left right'``; 0 where no factor has it."""
+        bounds = np.zeros_like(self.shift)
+        for factor in self.factors:
+            bounds[factor.rows] += (factor.left.abs() @ factor.right.norm(dim=0)).numpy()
+        return bounds
+
+    def tile(self, rows: NDArray[np.int64], start: int, stop: int) -> NDArray[Any]:
+        """``sum left right'`` symmetrised, without the shift: some rows, columns start..stop-1."""
+        tile = np.zeros((len(rows), stop - start), self.shift.dtype)
+        for factor in self.factors:
+            place = np.minimum(np.searchsorted(factor.rows, rows), len(factor.rows) - 1)
+            mine = np.flatnonzero(factor.rows[place] == rows)
+            if len(mine):
+                left = factor.left[torch.from_numpy(place[mine])]
+                kernels.add_rows(tile, mine, (left @ factor.right[start:stop].T).numpy())
+            lo, hi = np.searchsorted(factor.rows, [start, stop])
+            if hi > lo:
+                mirrored = factor.right[torch.from_numpy(rows)] @ factor.left[lo:hi].T
+                kernels.add_columns(tile, factor.rows[lo:hi] - start, mirrored.numpy())
+        return tile
+
     def at_pairs(self, rows: NDArray[np.int64], cols: NDArray[np.int64]) -> NDArray[Any]:
         """The derivative at the pairs {rows[e], cols[e]}."""
         values: NDArray[Any] = self.shift[rows] + self.shift[cols]

@@ -11,9 +11,14 @@ from numpy.typing import NDArray
 
 from edgewise.graph import kernels
 from edgewise.graph.candidates import CandidateEdges
-from edgewise.graph.distribution import EdgeGradient, bands
-from edgewise.graph.pairs import Pairs
+from edgewise.graph.distribution import EdgeGradient
+from edgewise.graph.pairs import Incidence, Pairs
 from edgewise.snapshot import Snapshot
+
+# Rows of the gradient that one scan for new candidates multiplies out, at most.
+SCAN_ROWS = 4096
+# Entries of the gradient that are held at a time: 2 MB in float32, which stay in the cache.
+TILE_ROWS, TILE_COLS = 256, 2048
 
 
 class GrowingEdges(CandidateEdges):
@@ -109,6 +114,73 @@ class GrowingEdges(CandidateEdges):
         self._lay_out()
 
 
+class Selection:
+    """The `count` most negative of many values, and the pairs they belong to.
+
+    What cannot be among them is forgotten now and then, so memory is proportional to `count`. Of
+    equal values the first pairs are taken, in whatever order they come.
+    """
+
+    def __init__(self, n_nodes: int, count: int, dtype: Any) -> None:
+        self.below = 0.0  # only values below can be among the most negative
+        self._n_nodes = n_nodes
+        self.count = count
+        self._found = [(np.empty(0, np.int64), np.empty(0, dtype))]
+        self._size = 0
+
+    def add(self, rows: NDArray[np.int64], cols: NDArray[np.int64], values: NDArray[Any]) -> None:
+        """Hand in negative values of pairs with rows < cols, each pair once."""
+        self._found.append((rows * self._n_nodes + cols, values))
+        self._size += len(values)
+        if self._size > 2 * self.count:
+            self._trim()
+
+    def _trim(self) -> None:
+        keys, values = (np.concatenate(parts) for parts in zip(*self._found, strict=True))
+        if len(values) > self.count:
+            best = lowest(values, self.count, keys)
+            keys, values = keys[best], values[best]
+            # Equal ones may still have smaller keys.
+            self.below = float(np.nextafter(values.max(), values.dtype.type(0)))
+        self._found, self._size = [(keys, values)], len(values)
+
+    def result(self) -> tuple[Pairs, NDArray[Any]]:
+        """The pairs, sorted, and their values."""
+        self._trim()
+        keys, values = self._found[0]
+        order = np.argsort(keys)
+        keys = keys[order]
+        return Pairs(keys // self._n_nodes, keys % self._n_nodes), values[order]
+
+
+def lowest(
+    values: NDArray[Any], count: int, keys: NDArray[np.int64] | None = None
+) -> NDArray[np.int64]:
+    """Positions of the `count` lowest values, in order; of equal ones, the first.
+
+    Parameters
+    ----------
+    values : ndarray
+    count : int
+    keys : ndarray, optional
+        By which one of equal values is the first, if not by their place.
+
+    Examples
+    --------
+    >>> lowest(np.array([3.0, 1.0, 2.0, 2.0]), 2)
+    array([1, 2])
+    >>> lowest(np.array([3.0, 1.0, 2.0, 2.0]), 2, np.array([0, 1, 3, 2]))
+    array([1, 3])
+    """
+    if len(values) <= count:
+        return np.arange(len(values))
+    bound = np.partition(values, count - 1)[count - 1]
+    below, equal = np.flatnonzero(values < bound), np.flatnonzero(values == bound)
+    if keys is not None:
+        equal = equal[np.argsort(keys[equal])]
+    return np.sort(np.concatenate([below, equal[: count - len(below)]]))
+
+
 def most_negative(
     gradient: EdgeGradient,
     n_nodes: int,
@@ -118,39 +190,82 @@ def most_negative(
 ) -> tuple[Pairs, NDArray[Any]]:
     """The `count` pairs outside `known` with the most negative derivatives, and these.
 
-    Scans the gradient in bands of rows, by default all (`scanned`), and keeps a running selection:
-    memory is one band and `count` pairs. Only negative derivatives are taken. The pairs are sorted;
-    of equal derivatives the first ones are taken.
+    Only rows in which some factor of the gradient is not zero are multiplied out, tile by tile and
+    never all at once. Of all other pairs ``{i, j}`` the derivative is ``r_i + r_j``, whose smallest
+    values are found by sorting r. Exact up to `SCAN_ROWS` rows of the first kind; of more, those
+    with the largest bound on their entries are multiplied out. So a scan is linear in the nodes.
+
+    Parameters
+    ----------
+    gradient : EdgeGradient
+    n_nodes : int
+    known : Pairs
+    count : int
+    scanned : iterable of (start, stop), optional
+        Only pairs whose smaller node is in these stretches, which follow one another.
+
+    Returns
+    -------
+    pairs : Pairs
+        Of equal derivatives the first are taken; only negative ones are.
+    derivatives : ndarray
     """
-    rows, cols = np.empty((2, 0), np.int64)
-    values = np.empty(0, gradient.shift.dtype)
-    threshold = 0.0
-    for start, stop in bands(n_nodes) if scanned is None else scanned:
-        band = gradient.band(start, stop)
-        first, last = np.searchsorted(known.rows, [start, stop])
-        band[known.rows[first:last] - start, known.cols[first:last] - start] = np.inf
-        found = kernels.collect_below(band, gradient.shift, start, threshold)
-        rows, cols, values = (
-            np.concatenate(both) for both in zip((rows, cols, values), found, strict=True)
-        )
-        if len(values) > 2 * count:
-            best = lowest(values, count)
-            rows, cols, values = rows[best], cols[best], values[best]
-            threshold = float(values.max())
-    best = lowest(values, count)
-    return Pairs(rows[best], cols[best]), values[best]
+    stretches = [(0, n_nodes)] if scanned is None else list(scanned)
+    start, stop = (stretches[0][0], stretches[-1][1]) if stretches else (0, 0)
+    selection = Selection(n_nodes, count, gradient.shift.dtype)
+    bounds = gradient.row_bounds()
+    touched = np.flatnonzero(bounds)
+    strongest = np.sort(touched[np.argsort(-bounds[touched], kind="stable")[:SCAN_ROWS]])
+    first, last = np.searchsorted(strongest, [start, stop])
+    incidence = Incidence(known, n_nodes)
+    is_row = np.zeros(n_nodes, np.bool_)
+    is_row[strongest] = True
+    # The smaller node is the column, or the row: then the other may be any further column.
+    for rows, columns in (
+        (strongest[first:], (start, stop)),
+        (strongest[first:last], (stop, n_nodes)),
+    ):
+        _scan(gradient, rows, columns, is_row, incidence, selection)
+    _add_untouched(gradient, np.flatnonzero(bounds == 0), (start, stop), known, selection)
+    return selection.result()
 
 
-def lowest(values: NDArray[Any], count: int) -> NDArray[np.int64]:
-    """Positions of the `count` lowest values, in order; of equal ones, the first.
+def _scan(
+    gradient: EdgeGradient,
+    strongest: NDArray[np.int64],
+    columns: tuple[int, int],
+    is_row: NDArray[np.bool_],
+    incidence: Incidence,
+    selection: Selection,
+) -> None:
+    """Pairs of a row and a column; a pair of two rows in that of the smaller node."""
+    for top in range(0, len(strongest), TILE_ROWS):
+        rows = strongest[top : top + TILE_ROWS]
+        for start in range(*columns, TILE_COLS):
+            tile = gradient.tile(rows, start, min(start + TILE_COLS, columns[1]))
+            kernels.exclude_neighbours(tile, rows, start, incidence.start, incidence.others)
+            found = kernels.collect_from_tile(
+                tile, gradient.shift, rows, start, is_row, selection.below
+            )
+            selection.add(*found)
 
-    Examples
-    --------
-    >>> lowest(np.array([3.0, 1.0, 2.0, 2.0]), 2)
-    array([1, 2])
-    """
-    if len(values) <= count:
-        return np.arange(len(values))
-    bound = np.partition(values, count - 1)[count - 1]
-    below, equal = np.flatnonzero(values < bound), np.flatnonzero(values == bound)
-    return np.sort(np.concatenate([below, equal[: count - len(below)]]))
+
+def _add_untouched(
+    gradient: EdgeGradient,
+    nodes: NDArray[np.int64],
+    owned: tuple[int, int],
+    known: Pairs,
+    selection: Selection,
+) -> None:
+    """Pairs of nodes that no factor knows anything about."""
+    ascending = nodes[np.argsort(gradient.shift[nodes], kind="stable")]
+    places = kernels.smallest_sums(
+        gradient.shift[ascending], selection.below, selection.count + known.n_pairs
+    )
+    one, other = ascending[places[0]], ascending[places[1]]
+    rows, cols = np.minimum(one, other), np.maximum(one, other)
+    n_nodes = len(gradient.shift)
+    new = (rows >= owned[0]) & (rows < owned[1])
+    new &= ~np.isin(rows * n_nodes + cols, known.rows * n_nodes + known.cols)
+    rows, cols = rows[new], cols[new]
+    selection.add(rows, cols, gradient.shift[rows] + gradient.shift[cols])

@@ -285,28 +285,114 @@ def unpack(
 
 
 @njit(cache=True)
-def collect_below(
-    band: NDArray[Any], shift: NDArray[Any], start: int, threshold: float
+def incidence(
+    rows: NDArray[np.int64], cols: NDArray[np.int64], n_nodes: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """For each node, the positions of its pairs and their other nodes; see `pairs.Incidence`."""
+    start = np.zeros(n_nodes + 1, np.int64)
+    for e in range(len(rows)):
+        start[rows[e] + 1] += 1
+        start[cols[e] + 1] += 1
+    for i in range(n_nodes):
+        start[i + 1] += start[i]
+    cursor = start[:-1].copy()
+    slots = np.empty(2 * len(rows), np.int64)
+    others = np.empty(2 * len(rows), np.int64)
+    for e in range(len(rows)):
+        for i, j in ((rows[e], cols[e]), (cols[e], rows[e])):
+            slots[cursor[i]] = e
+            others[cursor[i]] = j
+            cursor[i] += 1
+    return start, slots, others
+
+
+@njit(cache=True)
+def exclude_neighbours(
+    tile: NDArray[Any],
+    rows: NDArray[np.int64],
+    start: int,
+    neighbour_start: NDArray[np.int64],
+    neighbours: NDArray[np.int64],
+) -> None:
+    """Set to infinity the entries of a tile whose row and column are neighbours, or the same.
+
+    Row ``k`` of the tile belongs to node ``rows[k]``, its column ``c`` to node ``start + c``.
+    """
+    for k in range(len(rows)):
+        i = rows[k]
+        if 0 <= i - start < tile.shape[1]:
+            tile[k, i - start] = np.inf
+        for at in range(neighbour_start[i], neighbour_start[i + 1]):
+            column = neighbours[at] - start
+            if 0 <= column < tile.shape[1]:
+                tile[k, column] = np.inf
+
+
+@njit(cache=True)
+def collect_from_tile(
+    tile: NDArray[Any],
+    shift: NDArray[Any],
+    rows: NDArray[np.int64],
+    start: int,
+    is_row: NDArray[np.bool_],
+    below: float,
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[Any]]:
-    """The pairs of a band (see `descend_rows`) with ``band_ij + r_i + r_j`` below a threshold."""
-    bound = band.dtype.type(threshold)
+    """The pairs of a tile (see `exclude_neighbours`) with ``tile_kc + r_i + r_j`` below a bound.
+
+    A pair of two nodes that have rows, in this tile or another, is taken only in that of the
+    smaller node.
+    """
+    bound = tile.dtype.type(below)
     count = np.int64(0)
-    for k in range(band.shape[0]):
-        own = shift[start + k]
-        for j in range(k + 1, band.shape[1]):
-            count += np.int64(band[k, j] + (own + shift[start + j]) < bound)
-    rows = np.empty(count, np.int64)
-    cols = np.empty(count, np.int64)
-    values = np.empty(count, band.dtype)
+    for k in range(tile.shape[0]):
+        own = shift[rows[k]]
+        for c in range(tile.shape[1]):
+            count += np.int64(tile[k, c] + (own + shift[start + c]) < bound)
+    first = np.empty(count, np.int64)
+    second = np.empty(count, np.int64)
+    values = np.empty(count, tile.dtype)
     at = 0
-    for k in range(band.shape[0]):
-        own = shift[start + k]
-        for j in range(k + 1, band.shape[1]):
-            value = band[k, j] + (own + shift[start + j])
+    for k in range(tile.shape[0]):
+        i = rows[k]
+        own = shift[i]
+        for c in range(tile.shape[1]):
+            value = tile[k, c] + (own + shift[start + c])
             if value < bound:
-                rows[at], cols[at], values[at] = start + k, start + j, value
-                at += 1
-    return rows, cols, values
+                j = start + c
+                if i < j or not is_row[j]:
+                    first[at], second[at], values[at] = min(i, j), max(i, j), value
+                    at += 1
+    return first[:at], second[:at], values[:at]
+
+
+@njit(cache=True)
+def smallest_sums(
+    ascending: NDArray[Any], below: float, count: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Places a < b of sorted values whose sums are below a bound, the smallest `count` among them.
+
+    Left out are only places with `count` others, at most as far right each, before them.
+    """
+    bound = ascending.dtype.type(below)
+    n_values = len(ascending)
+    n_found = 0
+    for counting in (True, False):
+        if not counting:
+            first = np.empty(n_found, np.int64)
+            second = np.empty(n_found, np.int64)
+            n_found = 0
+        for a in range(n_values - 1):
+            if not ascending[a] + ascending[a + 1] < bound or (a + 1) * (a + 2) // 2 > count:
+                break
+            for b in range(a + 1, n_values):
+                # Pairs up to (a, b): for each place up to a, those right of it up to b.
+                n_before = (a + 1) * b - a * (a + 1) // 2
+                if not ascending[a] + ascending[b] < bound or n_before > count:
+                    break
+                if not counting:
+                    first[n_found], second[n_found] = a, b
+                n_found += 1
+    return first, second
 
 
 @njit(cache=True, fastmath=_REORDER)

@@ -7,6 +7,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from edgewise.graph import kernels
+
 
 class Pairs(NamedTuple):
     """Undirected pairs of nodes, each once with ``rows < cols``, sorted by row, then column.
@@ -62,3 +64,25 @@ class Pairs(NamedTuple):
                 f"these are no sorted pairs of nodes numbered 0 to {n_nodes - 1}, each once with "
                 "rows < cols."
             )
+
+
+class Incidence:
+    """Which pairs a node is part of: those at ``slots[start[i]:start[i + 1]]``.
+
+    Attributes
+    ----------
+    start : ndarray of int64, shape (n_nodes + 1,)
+    slots : ndarray of int64, shape (2 n_pairs,)
+        Positions of pairs.
+    others : ndarray of int64, shape (2 n_pairs,)
+        The other node of each.
+
+    Examples
+    --------
+    >>> incidence = Incidence(Pairs.fold([0, 0], [1, 2], n_nodes=3), n_nodes=3)
+    >>> incidence.start, incidence.slots, incidence.others
+    (array([0, 2, 3, 4]), array([0, 1, 0, 1]), array([1, 2, 0, 0]))
+    """
+
+    def __init__(self, pairs: Pairs, n_nodes: int) -> None:
+        self.start, self.slots, self.others = kernels.incidence(pairs.rows, pairs.cols, n_nodes)

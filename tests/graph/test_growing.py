@@ -46,12 +46,62 @@ def test_most_negative_pairs_are_those_of_a_full_sort(initial):
         assert not known & set(zip(*found, strict=True))
 
 
-def test_bands_do_not_change_the_selection(initial, monkeypatch):
+def test_tiles_do_not_change_the_selection(initial, monkeypatch):
     whole = most_negative(gradient(1), N_NODES, initial, 5)
-    monkeypatch.setattr("edgewise.graph.distribution.BAND_ENTRIES", 3 * N_NODES)
-    banded = most_negative(gradient(1), N_NODES, initial, 5)
-    np.testing.assert_allclose(whole[1], banded[1], atol=1e-12)
-    np.testing.assert_array_equal(whole[0], banded[0])
+    monkeypatch.setattr("edgewise.graph.growing.TILE_ROWS", 5)
+    monkeypatch.setattr("edgewise.graph.growing.TILE_COLS", 7)
+    for one, other in zip(
+        whole[0], most_negative(gradient(1), N_NODES, initial, 5)[0], strict=True
+    ):
+        np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_what_two_halves_find_is_what_one_scan_finds(initial, seed):
+    derivative, count = gradient(seed), 25
+    whole, slopes = most_negative(derivative, N_NODES, initial, count)
+    halves = [
+        most_negative(derivative, N_NODES, initial, count, half)
+        for half in ([(0, 6), (6, 15)], [(15, N_NODES)])
+    ]
+    assert (halves[0][0].rows < 15).all()
+    assert (halves[1][0].rows >= 15).all()
+    together = np.concatenate([values for _, values in halves])
+    rows = np.concatenate([pairs.rows for pairs, _ in halves])
+    cols = np.concatenate([pairs.cols for pairs, _ in halves])
+    best = np.sort(np.argsort(together)[:count])
+    np.testing.assert_array_equal(rows[best], whole.rows)
+    np.testing.assert_array_equal(cols[best], whole.cols)
+    np.testing.assert_allclose(together[best], slopes, rtol=1e-12)
+
+
+def test_of_equal_derivatives_the_first_pairs_are_taken():
+    shift = np.zeros(N_NODES)
+    shift[5] = -1.0
+    nothing = Pairs(np.empty(0, np.int64), np.empty(0, np.int64))
+    found, slopes = most_negative(LowRank([], shift), N_NODES, nothing, 10)
+    assert (slopes == -1.0).all()
+    assert list(zip(*found, strict=True)) == [(i, 5) for i in range(5)] + [
+        (5, j) for j in range(6, 11)
+    ]
+
+
+def test_beyond_a_number_of_rows_the_scan_takes_the_strongest(initial, monkeypatch):
+    derivative = gradient(2)
+    derivative.shift[:] = 0.0
+    monkeypatch.setattr("edgewise.graph.growing.SCAN_ROWS", 4)
+    found, slopes = most_negative(derivative, N_NODES, initial, 10_000)
+    strongest = set(np.argsort(-derivative.row_bounds())[:4].tolist())
+    everything = all_pairs()
+    values = derivative.at_pairs(*everything)
+    known = set(zip(*initial, strict=True))
+    wanted = {
+        pair
+        for pair, value in zip(zip(*everything, strict=True), values, strict=True)
+        if value < 0 and strongest & set(pair) and pair not in known
+    }
+    assert set(zip(*found, strict=True)) == wanted
+    np.testing.assert_allclose(derivative.at_pairs(*found), slopes, atol=1e-12)
 
 
 def test_with_room_for_all_pairs_it_is_the_dense_distribution(initial):
