@@ -41,7 +41,7 @@ from edgewise.memory import require_memory
 from edgewise.nn.gcn import GCN
 from edgewise.nn.network import Network
 from edgewise.persistence import describe_parameters, load_classifier, save_classifier
-from edgewise.problem import Problem, Split
+from edgewise.problem import Problem, Split, row_unit
 from edgewise.train import Objective, Randomness, Score, TrainedNetwork, train_network
 
 if TYPE_CHECKING:
@@ -288,6 +288,9 @@ class LDSClassifier(TransductiveClassifier):
     inner_optimizer : {"adam", "momentum", "sgd"}, default="adam"
     learn_inner_rate : bool, default=False
         Whether the inner learning rate is learned as well, by the same hypergradient.
+    rescale : bool, default=True
+        Whether the network sees a table whose rows have a root mean square norm above 1 divided by
+        that; see `edgewise.problem.row_unit`.
     hidden_units : int, default=16
     dropout : float, default=0.5
     weight_decay : float, default=2.5e-4
@@ -362,6 +365,7 @@ class LDSClassifier(TransductiveClassifier):
         "inner_learning_rate": [Interval(Real, 0, None, closed="neither")],
         "inner_optimizer": [StrOptions(set(OPTIMIZERS))],
         "learn_inner_rate": ["boolean"],
+        "rescale": ["boolean"],
         "hidden_units": [Interval(Integral, 1, None, closed="left")],
         "dropout": [Interval(Real, 0, 1, closed="left")],
         "weight_decay": [Interval(Real, 0, None, closed="left")],
@@ -393,6 +397,7 @@ class LDSClassifier(TransductiveClassifier):
         inner_learning_rate: float = 0.02,
         inner_optimizer: Literal["adam", "momentum", "sgd"] = "adam",
         learn_inner_rate: bool = False,
+        rescale: bool = True,
         hidden_units: int = 16,
         dropout: float = 0.5,
         weight_decay: float = 2.5e-4,
@@ -420,6 +425,7 @@ class LDSClassifier(TransductiveClassifier):
         self.inner_learning_rate = inner_learning_rate
         self.inner_optimizer = inner_optimizer
         self.learn_inner_rate = learn_inner_rate
+        self.rescale = rescale
         self.hidden_units = hidden_units
         self.dropout = dropout
         self.weight_decay = weight_decay
@@ -573,6 +579,7 @@ class LDSClassifier(TransductiveClassifier):
             self.metric,
             self._schedule().n_samples,
             self._seed,
+            self._unit(self._fitted_rows),
         )
 
     @staticmethod
@@ -590,9 +597,12 @@ class LDSClassifier(TransductiveClassifier):
     def _network(self) -> Network:
         return self.network or GCN(self.hidden_units, self.dropout)
 
+    def _unit(self, features: Any) -> float:
+        return row_unit(features) if self.rescale else 1.0
+
     def _objective(self, problem: Problem) -> Objective:
         return Objective(
-            problem,
+            replace(problem, features=problem.features / self._unit(problem.features)),
             self._network(),
             weight_decay=self.weight_decay,
             dtype=getattr(torch, self.dtype),

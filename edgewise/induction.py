@@ -86,6 +86,8 @@ class Induction:
         Graphs that class probabilities are averaged over.
     seed : int
         Of these graphs: the same ones at every call, so that equal rows get equal answers.
+    unit : float
+        What the network sees rows in units of; see `edgewise.problem.row_unit`.
     """
 
     network: Network
@@ -99,6 +101,7 @@ class Induction:
     metric: Metric
     n_samples: int
     seed: int
+    unit: float = 1.0
 
     def is_far(self, rows: Any) -> NDArray[np.bool_]:
         """Which rows are far from all fitted rows."""
@@ -116,7 +119,7 @@ class Induction:
         rows = rows[near]
         device, dtype = self.weights[0].device, self.weights[0].dtype
         attached = self._attach(rows)
-        table = as_features(_stack(self.features, rows), dtype, device)
+        table = as_features(_stack(self.features, rows) / self.unit, dtype, device)
         rng = np.random.default_rng(self.seed)
         total = torch.zeros((), dtype=torch.float64, device=device)
         for _ in range(self.n_samples):

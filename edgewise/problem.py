@@ -11,6 +11,25 @@ from numpy.typing import NDArray
 from edgewise.graph.pairs import Pairs
 
 
+def row_unit(features: Any) -> float:
+    """What networks see a table in units of: the rows' root mean square norm, or 1 if it is less.
+
+    Adam's steps are as large as its learning rate, whatever the values of the table. Where these
+    are large, such as raw pixels, the first steps kill most hidden units. One factor for the whole
+    table leaves zeros, neighbours and the ratios of columns as they are.
+
+    Examples
+    --------
+    >>> row_unit(np.array([[3.0, 4.0], [0.0, 5.0]])), row_unit(np.array([[0.3, 0.4]]))
+    (5.0, 1.0)
+    """
+    with np.errstate(over="ignore"):
+        norm = np.sqrt((features * features).sum() / features.shape[0])
+    if not np.isfinite(norm):  # of values whose squares are too large for their type
+        norm = abs(features).max()
+    return float(max(1.0, norm))
+
+
 @dataclass(frozen=True)
 class Split:
     """The roles of the labelled rows, as sorted and disjoint index arrays.

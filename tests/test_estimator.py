@@ -72,6 +72,20 @@ def test_scikit_learn_contract(estimator, check):
         check(estimator)
 
 
+@pytest.mark.parametrize("layout", [np.asarray, sparse.csr_array])
+def test_large_values_are_rescaled_for_the_network(layout):
+    X, y, _ = problem()
+    X = 64 * X / np.sqrt((X**2).sum(axis=1).mean())
+    settings = {**BRIEF, "dtype": "float64"}
+    unit = make(**settings).fit(layout(X / 64), y)
+    model = make(**settings).fit(layout(X), y)
+    assert_allclose(model.label_distributions_, unit.label_distributions_, atol=1e-9)
+    new = 1.01 * X[:5]
+    assert_allclose(model.predict_proba(new), unit.predict_proba(new / 64), atol=1e-9)
+    raw = make(rescale=False, **settings).fit(layout(X), y)
+    assert not np.allclose(raw.label_distributions_, unit.label_distributions_)
+
+
 def test_parameters_are_stored_as_given():
     network, callbacks = GCN(3), [Callback()]
     classifier = LDSClassifier(7, network=network, callbacks=callbacks, tau=None)

@@ -44,7 +44,7 @@ from edgewise.graph.pairs import Pairs
 from edgewise.graph.sampled import Graph
 from edgewise.memory import require_memory
 from edgewise.nn.gcn import GCN
-from edgewise.problem import Problem, Split
+from edgewise.problem import Problem, Split, row_unit
 from edgewise.train import Objective, Randomness, as_features, train_network
 
 _RATES: SearchSpace = {"learning_rate": (0.005, 0.01, 0.02)}
@@ -70,8 +70,8 @@ class NetworkBaseline(Baseline):
     learning_rate : float, default=0.01
         Of Adam.
     rescale : bool, default=True
-        Whether a table whose rows have a root mean square norm above 1 is divided by that. Large
-        values, such as raw pixels, else kill most hidden units in the first steps.
+        Whether a table whose rows have a root mean square norm above 1 is divided by that; see
+        `edgewise.problem.row_unit`.
     hidden_units : int, default=16
     dropout : float, default=0.5
     weight_decay : float, default=2.5e-4
@@ -144,8 +144,7 @@ class NetworkBaseline(Baseline):
 
     def _learner(self, problem: Problem, seed: int) -> Learner:
         randomness = Randomness(seed, self.device)
-        norm = np.sqrt((problem.features * problem.features).sum() / problem.n_nodes)
-        self._unit = float(max(1.0, norm)) if self.rescale else 1.0
+        self._unit = row_unit(problem.features) if self.rescale else 1.0
         problem = replace(problem, features=problem.features / self._unit)
         graphs = self._graphs(problem, randomness.graphs)
 
