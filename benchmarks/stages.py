@@ -139,7 +139,7 @@ def floor(setting: Setting) -> Stages:
     outer loss and, for each of the tau steps, a gradient and its derivative. Applying it takes one
     product for each of its factors.
     """
-    features, graph = setting.objective.features, setting.draw().operator
+    features, graph = setting.objective.features, setting.draw().operator.matrix
     n_nodes, n_classes = setting.problem.n_nodes, setting.objective.n_classes
     W1 = torch.randn(setting.objective.n_features, HIDDEN)
     W2 = torch.randn(HIDDEN, n_classes)

@@ -12,7 +12,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from edgewise.bilevel.dynamics import Dynamics, State
-from edgewise.graph.sampled import FixedMatrix, Graph
+from edgewise.bilevel.losses import Derivatives, Linearised, Losses, flatten
+from edgewise.graph.sampled import FixedMatrix, Graph, SparseOperator
+from edgewise.nn.gcn import GCN
+from edgewise.nn.gcn_derivatives import GCNLoss, LabelledLoss
 from edgewise.nn.network import Features, Network
 from edgewise.problem import Problem
 from edgewise.snapshot import Snapshot
@@ -68,7 +71,7 @@ class Score(NamedTuple):
         return -self.loss, self.accuracy
 
 
-class Objective:
+class Objective(Losses):
     """The inner and the outer loss of the paper, as functions of flat weights and a graph.
 
     Parameters
@@ -141,10 +144,38 @@ class Objective:
     def inner_gradient(
         self, flat: Tensor, graph: Graph, noise: torch.Generator
     ) -> tuple[float, Tensor]:
-        """The inner loss and its gradient."""
-        leaves = self.leaves(flat)
-        loss = self.inner(leaves, graph, noise)
-        return loss.item(), flatten(torch.autograd.grad(loss, leaves, materialize_grads=True))
+        if not self._has_closed_form(graph):
+            return super().inner_gradient(flat, graph, noise)
+        inner = self._gcn_loss(flat, graph, noise)
+        return inner.value, inner.gradient
+
+    def outer_gradient(self, flat: Tensor, graph: Graph) -> tuple[float, Derivatives]:
+        if not self._has_closed_form(graph):
+            return super().outer_gradient(flat, graph)
+        outer = self._gcn_loss(flat, graph, None, everywhere=True)
+        return outer.value, outer.derivatives()
+
+    def linearise_inner(self, flat: Tensor, graph: Graph, noise: torch.Generator) -> Linearised:
+        if not self._has_closed_form(graph):
+            return super().linearise_inner(flat, graph, noise)
+        return self._gcn_loss(flat, graph, noise, everywhere=True)
+
+    def _has_closed_form(self, graph: Graph) -> bool:
+        # A subclass, of either, may have changed what is computed.
+        plain = type(self) is Objective and type(self.network) is GCN
+        return plain and self.device.type == "cpu" and isinstance(graph.operator, SparseOperator)
+
+    def _gcn_loss(
+        self, flat: Tensor, graph: Graph, noise: torch.Generator | None, everywhere: bool = False
+    ) -> GCNLoss:
+        """The inner loss; the outer one without `noise`."""
+        assert isinstance(self.network, GCN)
+        if noise is None:
+            loss = LabelledLoss(*self.validation)
+        else:
+            loss = LabelledLoss(*self.train, self.weight_decay, self.network.dropout)
+        weights = self.unflatten(flat)
+        return GCNLoss(loss, weights, self.features, graph, noise, everywhere=everywhere)
 
     @torch.no_grad()
     def probabilities(self, flat: Tensor, graphs: Sequence[Graph]) -> NDArray[np.float64]:
@@ -164,11 +195,6 @@ def as_features(table: Any, dtype: torch.dtype, device: torch.device) -> Feature
         # PyTorch shares memory with writable arrays only (those of pandas and joblib may not be).
         return torch.as_tensor(np.require(table, requirements="W"), dtype=dtype, device=device)
     return FixedMatrix.from_scipy(table, dtype, device)
-
-
-def flatten(tensors: Sequence[Tensor]) -> Tensor:
-    """Tensors as one vector."""
-    return torch.cat([tensor.reshape(-1) for tensor in tensors])
 
 
 def score(

@@ -166,20 +166,24 @@ class Adam(Dynamics):
     ) -> Adjoint:
         first, second = self._moments(state, gradient)
         correction = self._bias_correction(state.count + 1)
-        root = second.sqrt()
-        direction = weights / (root + self.epsilon)
-        slope = direction @ first
         rate = self.learning_rate * correction
-        first_cotangent = memory[0] - rate * direction
+        root = second.sqrt_()
+        divisor = root + self.epsilon
+        direction = weights / divisor
+        slope = direction @ first
         # sqrt is not differentiable at v' = 0. There g and m' are 0 as well, the step is 0 for
         # every rate, and the derivative is taken to be 0 in place of 0/0.
         positive = root.sign()  # 1 or 0: a comparison would not be vectorised
-        divisor = (root + (1.0 - positive)) * (root + self.epsilon)
-        second_cotangent = memory[1] + (0.5 * rate) * direction * first * positive / divisor
+        by_root = first.mul_(direction).div_(divisor).mul_(positive)
+        by_square = by_root.div_(root.add_(1.0 - positive))  # but for the factor 1 / 2
+        first_cotangent = torch.add(memory[0], direction, alpha=-rate)
+        second_cotangent = torch.add(memory[1], by_square, alpha=0.5 * rate)
+        by_gradient = gradient * second_cotangent
         return Adjoint(
-            (1.0 - self.beta1) * first_cotangent
-            + (2.0 * (1.0 - self.beta2)) * gradient * second_cotangent,
+            by_gradient.mul_(2.0 * (1.0 - self.beta2)).add_(
+                first_cotangent, alpha=1.0 - self.beta1
+            ),
             weights,
-            (self.beta1 * first_cotangent, self.beta2 * second_cotangent),
+            (first_cotangent.mul_(self.beta1), second_cotangent.mul_(self.beta2)),
             -correction * slope,
         )

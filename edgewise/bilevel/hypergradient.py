@@ -5,33 +5,23 @@
         A_s ~ Ber(theta), afresh
         p <- p dPhi/dw (w_s, A_s);  G <- G + p dPhi/dA (w_s, A_s)
 
-p is the cotangent of the whole state, optimiser memory included. The gradient that Phi consumes is
-built with ``create_graph``; differentiating it once more along the cotangent yields the
-Hessian-vector product and, on the graph's tape, the factors of its derivative by the graph.
+p is the cotangent of the whole state, optimiser memory included. Differentiating the gradient that
+Phi consumes once more, along the cotangent, yields the Hessian-vector product and, on the graph's
+tape, the factors of its derivative by the graph.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from edgewise.bilevel.dynamics import Dynamics, State
+from edgewise.bilevel.losses import Losses
 from edgewise.bilevel.lowrank import LowRank
 from edgewise.graph.sampled import Graph
-
-
-class Losses(Protocol):
-    """The pair of losses of a bilevel program (see `edgewise.train.Objective`)."""
-
-    def leaves(self, flat: Tensor) -> list[Tensor]: ...
-
-    def inner(self, weights: Sequence[Tensor], graph: Graph, noise: torch.Generator) -> Tensor: ...
-
-    def outer(self, weights: Sequence[Tensor], graph: Graph) -> Tensor: ...
 
 
 @dataclass(frozen=True)
@@ -66,44 +56,16 @@ def unrolled_hypergradient(
         For dropout.
     """
     *earlier, last = trajectory
-    graph = draw()
-    leaves = losses.leaves(last.weights)
-    outer = losses.outer(leaves, graph)
-    with graph.recording() as tape:
-        weights = _flat_gradient(outer, leaves, graph)
-    parts = [LowRank.from_tape(graph, tape)]
+    outer_loss, (weights, edges) = losses.outer_gradient(last.weights, draw())
+    parts = [edges]
     memory = tuple(torch.zeros_like(slot) for slot in last.memory)
     learning_rate = 0.0
     for state in reversed(earlier):
-        graph = draw()
-        leaves = losses.leaves(state.weights)
-        gradients = torch.autograd.grad(
-            losses.inner(leaves, graph, noise), leaves, create_graph=True, materialize_grads=True
-        )
-        flat = torch.cat([gradient.detach().reshape(-1) for gradient in gradients])
-        back = dynamics.adjoint(state, flat, weights, memory)
-        with graph.recording() as tape:
-            curvature = _flat_gradient(gradients, leaves, graph, back.gradient)
-        parts.append(LowRank.from_tape(graph, tape))
+        inner = losses.linearise_inner(state.weights, draw(), noise)
+        back = dynamics.adjoint(state, inner.gradient, weights, memory)
+        curvature, edges = inner.along(back.gradient)
+        parts.append(edges)
         weights = back.weights + curvature
         memory = back.memory
         learning_rate += float(back.learning_rate)
-    return Hypergradient(LowRank.total(parts), learning_rate, weights, outer.item())
-
-
-def _flat_gradient(
-    outputs: Tensor | Sequence[Tensor],
-    leaves: Sequence[Tensor],
-    graph: Graph,
-    cotangent: Tensor | None = None,
-) -> Tensor:
-    """Gradient of the outputs, or of their inner product with a flat cotangent, by the leaves."""
-    grad_outputs = None
-    if cotangent is not None:
-        sizes = [leaf.numel() for leaf in leaves]
-        parts = zip(cotangent.split(sizes), leaves, strict=True)
-        grad_outputs = [part.view_as(leaf) for part, leaf in parts]
-    *by_leaves, _ = torch.autograd.grad(
-        outputs, [*leaves, graph.anchor], grad_outputs=grad_outputs, materialize_grads=True
-    )
-    return torch.cat([gradient.reshape(-1) for gradient in by_leaves])
+    return Hypergradient(LowRank.total(parts), learning_rate, weights, outer_loss)

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -43,6 +43,17 @@ class Factors:
     @property
     def rank(self) -> int:
         return self.left.shape[1]
+
+
+class RowProduct(NamedTuple):
+    """A differentiated product ``Â H`` on the CPU whose cotangent C is zero but on some rows."""
+
+    rows: NDArray[np.int64]
+    cotangent: Tensor  # C on the rows
+    product: Tensor  # Â H on the rows
+    dense: Tensor  # H
+    near: NDArray[np.int64]  # where Â C may not be zero
+    back: Tensor  # Â C there
 
 
 class LowRank:
@@ -74,11 +85,12 @@ class LowRank:
         """The derivative that the products recorded on one graph add up to."""
         scale = graph.scale.cpu()
         moment = np.zeros_like(scale.numpy())
+        nodes = np.arange(len(moment))
         by_rows: dict[bytes, tuple[NDArray[np.int64], list[Tensor], list[Tensor]]] = {}
         for entry in tape:
             cotangent, dense, back, product = (tensor.cpu().contiguous() for tensor in entry)
-            kernels.add_row_products(moment, product.numpy(), cotangent.numpy())
-            kernels.add_row_products(moment, back.numpy(), dense.numpy())
+            kernels.add_row_products(moment, nodes, product.numpy(), cotangent.numpy())
+            kernels.add_row_products(moment, nodes, back.numpy(), dense.numpy())
             rows, sparse, full = _sparser_side_first(cotangent, dense)
             _, lefts, rights = by_rows.setdefault(rows.tobytes(), (rows, [], []))
             lefts.append(sparse)
@@ -90,6 +102,28 @@ class LowRank:
                 left = torch.cat(lefts, dim=1).index_select(0, chosen)
                 left *= scale.index_select(0, chosen)[:, None]
                 factors.append(Factors(rows, left, torch.cat(rights, dim=1).mul_(scale[:, None])))
+        return cls(factors, -0.5 * scale.square().numpy() * moment)
+
+    @classmethod
+    def from_rows(cls, graph: Graph, products: Sequence[RowProduct]) -> LowRank:
+        """The same for products of which is known where they are not zero."""
+        scale = graph.scale
+        moment = np.zeros_like(scale.numpy())
+        grouped: dict[int, list[RowProduct]] = {}
+        for product in products:
+            everywhere = len(product.near) == len(moment)
+            dense = product.dense if everywhere else product.dense[torch.from_numpy(product.near)]
+            own = product.cotangent.numpy(), product.product.numpy()
+            kernels.add_row_products(moment, product.rows, *own)
+            kernels.add_row_products(moment, product.near, product.back.numpy(), dense.numpy())
+            grouped.setdefault(id(product.rows), []).append(product)
+        factors = []
+        for group in grouped.values():
+            rows = group[0].rows
+            left = torch.cat([product.cotangent for product in group], dim=1)
+            left *= scale.index_select(0, torch.from_numpy(rows))[:, None]
+            right = torch.cat([product.dense for product in group], dim=1).mul_(scale[:, None])
+            factors.append(Factors(rows, left, right))
         return cls(factors, -0.5 * scale.square().numpy() * moment)
 
     @classmethod

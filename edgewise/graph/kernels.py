@@ -57,51 +57,91 @@ def collect_likely(
 
 
 @njit(cache=True)
+def guide(cumulative: NDArray[np.float64], before: float, n_entries: int) -> NDArray[np.int32]:
+    """Where to look on a line of cumulated masses cut into `n_entries` pieces of equal length.
+
+    Entry g is the first block that ends beyond the start of piece g. The line begins at `before`.
+    """
+    entries = np.zeros(n_entries, np.int32)
+    if len(cumulative) == 0:
+        return entries
+    last = len(cumulative) - 1
+    block = 0
+    for g in range(n_entries):
+        start = before + (cumulative[last] - before) * g / n_entries
+        while block < last and cumulative[block] <= start:
+            block += 1
+        entries[g] = block
+    return entries
+
+
+@njit(cache=True, error_model="numpy")  # there may be points at the end of a line without length
+def locate_blocks(
+    cumulative: NDArray[np.float64],
+    before: float,
+    guide: NDArray[np.int32],
+    targets: NDArray[np.float64],
+) -> NDArray[np.int32]:
+    """The first block that ends beyond each point on the line of cumulated masses."""
+    blocks = np.empty(len(targets), np.int32)
+    if len(targets) == 0:  # perhaps because there is no mass at all
+        return blocks
+    last = len(cumulative) - 1
+    pieces = len(guide) / (cumulative[last] - before)
+    for k in range(len(targets)):
+        piece = int((targets[k] - before) * pieces)
+        block = guide[min(max(piece, 0), len(guide) - 1)]
+        while block > 0 and cumulative[block - 1] > targets[k]:  # rounding at a piece's start
+            block -= 1
+        while block < last and cumulative[block] <= targets[k]:
+            block += 1
+        blocks[k] = block
+    return blocks
+
+
+@njit(cache=True, fastmath=_REORDER)
+def _unlikely_mass(values: NDArray[Any], start: int, stop: int) -> float:
+    total = 0.0
+    for e in range(start, stop):
+        value = np.float64(values[e])
+        total += value if value <= 0.5 else 0.0
+    return total
+
+
+@njit(cache=True)
 def locate(
     values: NDArray[Any],
     bounds: NDArray[np.int64],
     cumulative: NDArray[np.float64],
     before: float,
+    blocks: NDArray[np.int32],
     targets: NDArray[np.float64],
     acceptance: NDArray[np.float64],
     rate: float,
 ) -> NDArray[np.int64]:
     """Turn points on the line of cumulated masses into positions, thinned to the exact intensity.
 
-    The line begins at `before`, with the first block.
-    The points come sorted, and so do the positions, some of them perhaps twice. A position e is
-    proposed with intensity ``rate * values[e]`` and kept with probability
-    ``-log(1 - values[e]) / (rate * values[e])``.
+    The line begins at `before`, with the first block. The points come sorted, with their blocks,
+    and so do the positions, some of them perhaps twice. A position e is proposed with intensity
+    ``rate * values[e]`` and kept with probability ``-log(1 - values[e]) / (rate * values[e])``.
     """
-    blocks = np.empty(len(targets), np.int64)
-    block = 0
-    last = len(cumulative) - 1
-    for k in range(len(targets)):
-        # The first block whose end lies beyond the target: gallop, then bisect.
-        step = 1
-        while block + step < last and cumulative[block + step] <= targets[k]:
-            block += step
-            step *= 2
-        end = min(block + step, last)
-        while block < end:
-            middle = (block + end) // 2
-            if cumulative[middle] <= targets[k]:
-                block = middle + 1
-            else:
-                end = middle
-        blocks[k] = block
     # The blocks lie far apart in memory. With nothing to decide in between, the processor asks for
     # many of them at a time; in the scan below it would wait for each.
-    heads = np.empty(len(targets), values.dtype)
+    heads = np.empty(len(targets), np.float64)
     for k in range(len(targets)):
-        heads[k] = values[bounds[blocks[k]]]
+        first, stop = bounds[blocks[k]], bounds[blocks[k] + 1]
+        heads[k] = _unlikely_mass(values, first, first + (stop - first) // 2)
     kept = np.empty(len(targets), np.int64)
     n_kept = 0
     for k in range(len(targets)):
         block = blocks[k]
+        first, stop = bounds[block], bounds[block + 1]
         rest = targets[k] - (cumulative[block - 1] if block > 0 else before)
-        for e in range(bounds[block], bounds[block + 1]):
-            value = np.float64(heads[k] if e == bounds[block] else values[e])
+        if rest >= heads[k]:
+            rest -= heads[k]
+            first += (stop - first) // 2
+        for e in range(first, stop):
+            value = np.float64(values[e])
             rest -= value if value <= 0.5 else 0.0
             if rest < 0.0:
                 if acceptance[k] * rate * value < -np.log1p(-value):
@@ -154,6 +194,66 @@ def normalised_csr(
         indices[at] = cols[e]
         data[at] = scale[rows[e]] * scale[cols[e]] * (weights[e] if weighted else 1.0)
         cursor[rows[e]] = at + 1
+
+
+@njit(cache=True)
+def neighbourhood(
+    indptr: NDArray[np.int32], indices: NDArray[np.int32], rows: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """The columns that some rows of a CSR matrix have entries in, sorted."""
+    reached = np.zeros(len(indptr) - 1, np.bool_)
+    count = 0
+    for k in range(len(rows)):
+        for e in range(indptr[rows[k]], indptr[rows[k] + 1]):
+            count += not reached[indices[e]]
+            reached[indices[e]] = True
+    found = np.empty(count, np.int64)
+    at = 0
+    for i in range(len(reached)):
+        if reached[i]:
+            found[at] = i
+            at += 1
+    return found
+
+
+@njit(cache=True, fastmath=_REORDER)
+def rows_of_product(
+    indptr: NDArray[np.int32],
+    indices: NDArray[np.int32],
+    data: NDArray[Any],
+    rows: NDArray[np.int64],
+    dense: NDArray[Any],
+) -> NDArray[Any]:
+    """``(M dense)[rows]`` for a CSR matrix M."""
+    width = dense.shape[1]
+    out = np.zeros((len(rows), width), dense.dtype)
+    for k in range(len(rows)):
+        for e in range(indptr[rows[k]], indptr[rows[k] + 1]):
+            value = data[e]
+            source = indices[e]
+            for c in range(width):
+                out[k, c] += value * dense[source, c]
+    return out
+
+
+@njit(cache=True, fastmath=_REORDER)
+def product_of_rows(
+    indptr: NDArray[np.int32],
+    indices: NDArray[np.int32],
+    data: NDArray[Any],
+    rows: NDArray[np.int64],
+    values: NDArray[Any],
+) -> NDArray[Any]:
+    """``M dense`` for a symmetric CSR matrix M and a `dense` that is zero but on `rows`."""
+    width = values.shape[1]
+    out = np.zeros((len(indptr) - 1, width), values.dtype)
+    for k in range(len(rows)):
+        for e in range(indptr[rows[k]], indptr[rows[k] + 1]):
+            value = data[e]
+            target = indices[e]
+            for c in range(width):
+                out[target, c] += value * values[k, c]
+    return out
 
 
 @njit(cache=True)
@@ -217,13 +317,15 @@ def merge(first: NDArray[np.int64], second: NDArray[np.int64]) -> NDArray[np.int
 
 
 @njit(cache=True, fastmath=_REORDER)
-def add_row_products(out: NDArray[Any], first: NDArray[Any], second: NDArray[Any]) -> None:
-    """Add the inner product of each row of `first` with the same row of `second`."""
-    for i in range(first.shape[0]):
+def add_row_products(
+    out: NDArray[Any], rows: NDArray[np.int64], first: NDArray[Any], second: NDArray[Any]
+) -> None:
+    """``out[rows[k]] += <first[k], second[k]>``."""
+    for k in range(len(rows)):
         total = out.dtype.type(0)
-        for j in range(first.shape[1]):
-            total += first[i, j] * second[i, j]
-        out[i] += total
+        for c in range(first.shape[1]):
+            total += first[k, c] * second[k, c]
+        out[rows[k]] += total
 
 
 @njit(cache=True)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from edgewise.graph import kernels
@@ -53,7 +55,7 @@ class FixedMatrix:
 
     def __matmul__(self, dense: Tensor) -> Tensor:
         if not torch.is_grad_enabled():
-            return self.matrix @ dense
+            return sparse_product(self.matrix, dense)
         product: Tensor = _FixedProduct.apply(self.matrix, self.transposed, dense)  # type: ignore[no-untyped-call]
         return product
 
@@ -71,11 +73,17 @@ def csr_tensor(matrix: Any, dtype: torch.dtype, device: torch.device) -> Tensor:
     )
 
 
+def sparse_product(matrix: Tensor, dense: Tensor) -> Tensor:
+    """``matrix @ dense``, without the zeros that PyTorch would first write and add to."""
+    out = dense.new_empty(matrix.shape[0], dense.shape[1])
+    return torch.addmm(out, matrix, dense, beta=0.0, out=out)
+
+
 class _FixedProduct(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, matrix: Tensor, transposed: Tensor, dense: Tensor) -> Tensor:
         ctx.matrix, ctx.transposed = matrix, transposed
-        return matrix @ dense
+        return sparse_product(matrix, dense)
 
     @staticmethod
     def backward(ctx: Any, cotangent: Tensor) -> tuple[None, None, Tensor]:
@@ -91,7 +99,7 @@ class Graph:
     Parameters
     ----------
     operator : object with ``operator @ H``
-        The normalised adjacency, symmetric: a CSR or dense tensor, or anything that multiplies.
+        The normalised adjacency, symmetric: a `SparseOperator`, or anything that multiplies.
     scale : Tensor, shape (n_nodes,)
         ``D~^{-1/2}``: the square roots of the inverse degrees, the self-loop counted.
     """
@@ -136,7 +144,7 @@ class Graph:
         scale = np.empty(n_nodes, real)
         weight = np.empty(0, real) if weights is None else np.asarray(weights, real)
         kernels.normalised_csr(pairs.rows, pairs.cols, weight, indptr, indices, data, scale)
-        operator = torch.sparse_csr_tensor(
+        matrix = torch.sparse_csr_tensor(
             torch.from_numpy(indptr),
             torch.from_numpy(indices),
             torch.from_numpy(data),
@@ -144,6 +152,7 @@ class Graph:
             device=device,
             check_invariants=False,
         )
+        operator = SparseOperator(matrix, indptr, indices, data)
         return cls(operator, torch.from_numpy(scale).to(device))
 
     @classmethod
@@ -196,6 +205,23 @@ class Graph:
             yield self.tape
         finally:
             self.tape = None
+
+
+@dataclass(frozen=True)
+class SparseOperator:
+    """A sparse normalised adjacency: on the device, and as its entries on the host."""
+
+    matrix: Tensor
+    indptr: NDArray[np.int32]
+    indices: NDArray[np.int32]
+    data: NDArray[Any]
+
+    @property
+    def entries(self) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[Any]]:
+        return self.indptr, self.indices, self.data
+
+    def __matmul__(self, dense: Tensor) -> Tensor:
+        return sparse_product(self.matrix, dense)
 
 
 class _Scaled:

@@ -14,13 +14,15 @@ from edgewise.graph import kernels
 # needs no logarithm to sum up, and thin. On theta <= 1/2 the ratio -log(1 - theta) / theta grows
 # up to 2 log 2, so RATE is the smallest constant that dominates it.
 RATE = 2.0 * np.log(2.0)
+# Blocks to an entry of the table that says where to look for a point.
+GUIDED_BLOCKS = 4
 
 
 class BernoulliSampler:
     """Draws the set of successes of independent Bernoulli variables, exactly.
 
-    The variables are cut into blocks; only the sum of each block is kept. A draw costs a binary
-    search and the scan of one block for each success, however many variables there are. Those
+    The variables are cut into blocks; only the sum of each block is kept. A draw costs a look
+    into a table and the scan of one block for each success, however many variables there are. Those
     above 1/2, for which the Poisson process would be wasteful, are drawn one by one.
 
     Parameters
@@ -63,6 +65,8 @@ class BernoulliSampler:
         steps = self._mass.copy()
         steps[:1] += self._before
         self._cumulative = steps.cumsum(out=steps)
+        n_entries = len(self._mass) // GUIDED_BLOCKS + 1
+        self._guide = kernels.guide(self._cumulative, self._before, n_entries)
         self._likely = kernels.collect_likely(self._values, self._bounds, self._likely_count)
 
     def expected(self) -> float:
@@ -83,14 +87,10 @@ class BernoulliSampler:
         luck: NDArray[np.float64],
     ) -> NDArray[np.int64]:
         """Positions of those up to 1/2 that the points hit, and of those above 1/2 in luck."""
+        line = self._cumulative, self._before
+        blocks = kernels.locate_blocks(*line, self._guide, targets)
         unlikely = kernels.locate(
-            self._values,
-            self._bounds,
-            self._cumulative,
-            self._before,
-            targets,
-            acceptance,
-            RATE,
+            self._values, self._bounds, *line, blocks, targets, acceptance, RATE
         )
         likely = self._likely[luck < self._values[self._likely]]
         # The process may hit a variable twice: what counts is the set.

@@ -44,6 +44,13 @@ class Network(ABC):
         """The squared norm that weight decay multiplies."""
 
 
+def transposed_product(features: Features, dense: Tensor) -> Tensor:
+    """``X' dense``."""
+    if isinstance(features, FixedMatrix):
+        return features.transposed @ dense
+    return features.T @ dense
+
+
 def glorot_uniform(n_in: int, n_out: int, generator: torch.Generator) -> Tensor:
     """Uniform on +-sqrt(6 / (n_in + n_out))."""
     bound = (6.0 / (n_in + n_out)) ** 0.5
@@ -52,18 +59,32 @@ def glorot_uniform(n_in: int, n_out: int, generator: torch.Generator) -> Tensor:
 
 
 def dropout(hidden: Tensor, rate: float, noise: torch.Generator | None) -> Tensor:
-    """Zero a random share `rate` of the entries and scale up the rest; nothing without `noise`.
-
-    The share is resolved to 2^-16: four entries share the bits of one 64-bit random number, which
-    costs a sixth of drawing a uniform number each.
-    """
+    """Zero a random share `rate` of the entries and scale up the rest; nothing without `noise`."""
     if noise is None or rate == 0.0:
         return hidden
-    bits = torch.empty(-(-hidden.numel() // 4), dtype=torch.int64, device=hidden.device)
-    lanes = bits.random_(-(2**63), None, generator=noise).view(torch.int16)
-    dropped = min(max(round(rate * 2**16), 1), 2**16 - 1)
+    return hidden * dropout_mask(hidden, rate, noise)
+
+
+def dropout_mask(hidden: Tensor, rate: float, noise: torch.Generator) -> Tensor:
+    """What `dropout` multiplies by: 0, or the reciprocal of the share that is kept."""
+    first_kept, scale = kept_lanes(rate)
+    lanes = dropout_lanes(hidden.numel(), noise)
     # Clamped to two neighbouring values: a comparison would not be vectorised.
-    first_kept = dropped - 2**15
-    kept = lanes.clamp_(first_kept - 1, first_kept)[: hidden.numel()].view(hidden.shape)
-    scale = 2**16 / (2**16 - dropped)
-    return hidden * kept.to(hidden.dtype).sub_(first_kept - 1).mul_(scale)
+    kept = lanes.clamp_(first_kept - 1, first_kept).view(hidden.shape)
+    return kept.to(hidden.dtype).sub_(first_kept - 1).mul_(scale)
+
+
+def dropout_lanes(count: int, noise: torch.Generator) -> Tensor:
+    """So many random 16-bit numbers.
+
+    Four share the bits of one 64-bit random number, which costs a sixth of drawing a uniform number
+    each.
+    """
+    bits = torch.empty(-(-count // 4), dtype=torch.int64, device=noise.device)
+    return bits.random_(-(2**63), None, generator=noise).view(torch.int16)[:count]
+
+
+def kept_lanes(rate: float) -> tuple[int, float]:
+    """The least lane that is kept, of all 2^16, and what a kept entry is scaled by."""
+    dropped = min(max(round(rate * 2**16), 1), 2**16 - 1)
+    return dropped - 2**15, 2**16 / (2**16 - dropped)

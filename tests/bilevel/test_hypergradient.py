@@ -17,6 +17,7 @@ from scipy import sparse
 
 from edgewise.bilevel.dynamics import SGD, Adam, Momentum
 from edgewise.bilevel.hypergradient import unrolled_hypergradient
+from edgewise.bilevel.losses import Losses
 from edgewise.graph.construct import knn_pairs
 from edgewise.graph.distribution import DenseEdges
 from edgewise.graph.pairs import Pairs
@@ -549,7 +550,7 @@ def test_finite_differences_of_the_relu_network_without_unrolling():
 # --- the appendix
 
 
-class Quadratic:
+class Quadratic(Losses):
     """F = (a z - b)^2 / 2 for the one edge z of two nodes.
 
     Â of two nodes is [[1, z], [z, 1]] / (1 + z), so z is the quotient of two of its entries, and F

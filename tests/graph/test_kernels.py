@@ -55,14 +55,10 @@ def test_locate_proposes_in_proportion_and_thins_to_the_poisson_intensity(real):
     n_targets, n_levels = 20_000, 50
     targets = (np.arange(n_targets) + 0.5) / n_targets * cumulative[-1]
     levels = (np.arange(n_levels) + 0.5) / n_levels
+    points = np.repeat(targets, n_levels)
+    blocks = kernels.locate_blocks(cumulative, 0.0, kernels.guide(cumulative, 0.0, 3), points)
     found = kernels.locate(
-        values,
-        bounds,
-        cumulative,
-        0.0,
-        np.repeat(targets, n_levels),
-        np.tile(levels, n_targets),
-        rate,
+        values, bounds, cumulative, 0.0, blocks, points, np.tile(levels, n_targets), rate
     )
     share = np.bincount(found, minlength=len(values)) / (n_targets * n_levels)
     unlikely = np.where(values <= 0.5, values, 0.0).astype(float)
@@ -76,6 +72,21 @@ def test_locate_proposes_in_proportion_and_thins_to_the_poisson_intensity(real):
     assert share[2] == pytest.approx(proposed[2], abs=2.0 / n_targets)
 
 
+@pytest.mark.parametrize("before", [0.0, 3.3])
+@pytest.mark.parametrize("n_entries", [1, 2, 7, 40, 1000])
+def test_blocks_are_found_as_by_bisection(n_entries, before):
+    rng = np.random.default_rng(n_entries)
+    mass = np.where(rng.random(60) < 0.6, 0.0, rng.exponential(size=60) ** 4)
+    cumulative = before + np.cumsum(mass)
+    drawn = rng.uniform(before, cumulative[-1], 500)
+    ends = np.concatenate([[before], cumulative[cumulative < cumulative[-1]]])
+    starts = before + (cumulative[-1] - before) * np.arange(n_entries) / n_entries
+    targets = np.concatenate([drawn, ends, np.nextafter(ends, 0.0), starts])
+    table = kernels.guide(cumulative, before, n_entries)
+    blocks = kernels.locate_blocks(cumulative, before, table, targets)
+    assert_array_equal(blocks, np.searchsorted(cumulative, targets, side="right"))
+
+
 def test_locate_at_the_ends_of_the_line_and_of_blocks():
     values = np.array([0.0, 0.1, 0.0, 0.1, 0.0])
     bounds = np.array([0, 2, 5], np.int64)
@@ -83,7 +94,9 @@ def test_locate_at_the_ends_of_the_line_and_of_blocks():
 
     def located(targets):
         targets = np.array(targets)
-        return kernels.locate(values, bounds, cumulative, 0.0, targets, 0.0 * targets, 1.0).tolist()
+        blocks = kernels.locate_blocks(cumulative, 0.0, kernels.guide(cumulative, 0.0, 4), targets)
+        found = kernels.locate(values, bounds, cumulative, 0.0, blocks, targets, 0.0 * targets, 1.0)
+        return found.tolist()
 
     assert located([0.0, np.nextafter(0.1, 0), 0.1, 0.15]) == [1, 1, 3, 3]
     # Rounding may put a point on or beyond the end; that it then hits nothing impossible is all

@@ -81,7 +81,7 @@ def test_from_pairs_is_the_closed_form(n_nodes, dtype):
 
 def test_from_pairs_is_a_proper_csr_matrix():
     pairs = random_pairs(np.random.default_rng(1), 40)
-    operator = Graph.from_pairs(pairs, 40, dtype=torch.float64).operator
+    operator = Graph.from_pairs(pairs, 40, dtype=torch.float64).operator.matrix
     # Raises unless rows are sorted, without repetition, and every index is in its range.
     torch.sparse_csr_tensor(
         operator.crow_indices(),
