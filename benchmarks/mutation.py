@@ -30,6 +30,7 @@ TESTS = {
     "edgewise.bilevel.hypergradient": ["tests/bilevel/test_hypergradient.py"],
     "edgewise.graph.sampling": ["tests/graph/test_sampling.py"],
 }
+KERNELS = "edgewise.graph.kernels"  # never changed: the tests would take as long as to compile it
 LIMIT_SECONDS = 120  # of a child's processor time: an endless loop is noticed as well
 SWAPS: dict[type[ast.AST], type[ast.AST]] = {
     ast.Add: ast.Sub,
@@ -112,25 +113,42 @@ class Changed(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         exec(self.code, module.__dict__)
 
 
-def survives(name: str, path: Path, tree: ast.Module | None) -> bool:
-    """Whether all tests pass with the changed module (or the own one, without a tree)."""
+def passes(name: str) -> bool:
+    """Whether all tests of a module pass in this process."""
+    import pytest
+
+    # Plain assertions: to rewrite them would take longer than most tests.
+    options = ["-x", "-q", "--assert=plain", "-p", "no:cacheprovider"]
+    return int(pytest.main([*options, *TESTS[name]])) == 0
+
+
+def forget() -> None:
+    """Let the next import see other sources; what was compiled for the kernels is kept."""
+    for name in list(sys.modules):
+        if name.split(".")[0] in ("edgewise", "tests") and name != KERNELS:
+            del sys.modules[name]
+
+
+def survives(name: str, path: Path, tree: ast.Module) -> bool:
+    """Whether all tests pass with the changed module."""
     child = os.fork()
     if not child:
         resource.setrlimit(resource.RLIMIT_CPU, (LIMIT_SECONDS, LIMIT_SECONDS))
-        devnull = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(devnull, 1)
-        os.dup2(devnull, 2)
+        _quietly()
         code = 1
         try:
-            if tree is not None:
-                sys.meta_path.insert(0, Changed(name, path, tree))
-            import pytest
-
-            code = int(pytest.main(["-x", "-q", "-p", "no:cacheprovider", *TESTS[name]]))
+            sys.meta_path.insert(0, Changed(name, path, tree))
+            code = int(not passes(name))
         finally:
             os._exit(code)
     _, status = os.waitpid(child, 0)
     return os.WIFEXITED(status) and os.WEXITSTATUS(status) == 0
+
+
+def _quietly() -> None:
+    devnull = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(devnull, 1)
+    os.dup2(devnull, 2)
 
 
 def processor_seconds() -> float:
@@ -146,16 +164,17 @@ def main() -> None:
     options = parser.parse_args()
     os.chdir(ROOT)
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    # Imported once, for all children; nothing that imports a module under test, nor what pytest
-    # would rewrite (it warns, and warnings are errors).
-    for needed in ("torch", "scipy.sparse", "pytest", "edgewise.graph.kernels"):
-        importlib.import_module(needed)
     waiting = []
     for name in options.modules:
         path = ROOT / (name.replace(".", "/") + ".py")
-        if not survives(name, path, None):
+        # In this process, so that its children inherit what was imported and compiled for it.
+        if not passes(name):
             sys.exit(f"the tests of {name} fail without any change")
-        waiting += [(name, path, *m) for m in mutants(ast.parse(path.read_text()))]
+        forget()
+        tree = ast.parse(path.read_text())
+        if not survives(name, path, tree):
+            sys.exit(f"the tests of {name} pass, but not in a child")
+        waiting += [(name, path, *mutant) for mutant in mutants(tree)]
     random.Random(options.seed).shuffle(waiting)
     tried = noticed = 0
     for name, path, line, description, tree in waiting:

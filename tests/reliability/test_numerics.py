@@ -1,13 +1,14 @@
 """What must hold of every result, whatever the data; and what must not make a difference.
 
 What a permutation of the rows may change: the streams of random numbers (which edge is drawn,
-which unit is dropped) know nothing of rows, so a whole fit of permuted rows is another fit. What
-is not random permutes: the network on a given graph, its training without dropout, and the
-first update of the edges, which starts from a certain graph.
+which unit is dropped) know nothing of rows, so a whole fit of permuted rows is another fit. With
+chances that belong to nodes instead (the same ones for the same two nodes, wherever they stand),
+and without dropout, the whole of Algorithm 1 permutes, and a row without edges changes nothing.
 """
 
 from __future__ import annotations
 
+import itertools
 import statistics
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from edgewise import LDSClassifier
 from edgewise.baselines import DenseKNNLDSClassifier
 from edgewise.bilevel.dynamics import Adam
+from edgewise.graph.candidates import CandidateEdges
 from edgewise.graph.distribution import DenseEdges
 from edgewise.graph.pairs import Pairs
 from edgewise.graph.sampled import Graph
@@ -83,6 +85,29 @@ def matrix(edges):
     return edges.to_scipy().toarray()
 
 
+def drawn_by_node(edges, names):
+    """The same edges, but what is drawn depends on the names of the two nodes, not on places."""
+    draws = itertools.count()
+
+    def sample(rng):
+        (rows, cols), probability = edges.above(0.0)
+        chance = np.random.default_rng(next(draws)).random((N + 1, N + 1))
+        first, second = np.sort([names[rows], names[cols]], axis=0)
+        drawn = chance[first, second] < probability
+        return Pairs(rows[drawn], cols[drawn])
+
+    edges.sample = sample
+    return edges
+
+
+def learned(made, edges, names):
+    """All of Algorithm 1, with the same seed for each node; the edges and the best model."""
+    schedule = Schedule(tau=4, max_inner_steps=12, max_outer_iterations=2, n_samples=3)
+    drawn_by_node(edges, names)
+    progress = learn(made, objective(made), edges, Adam(0.02), schedule, Randomness(0))
+    return matrix(edges), progress.best
+
+
 class TestPermutedRows:
     def test_a_trained_network_permutes(self):
         order = np.random.default_rng(1).permutation(N)
@@ -97,6 +122,17 @@ class TestPermutedRows:
         assert moved.sum() > 50  # else there would be nothing to compare
         assert_allclose(second, first[np.ix_(order, order)], rtol=1e-7, atol=1e-12)
 
+    def test_all_that_is_learned_permutes(self):
+        order = np.random.default_rng(1).permutation(N)
+        made, moved = problem(), permuted(problem(), order)
+        wide = {"dtype": torch.float64}
+        first, one = learned(made, DenseEdges(N, made.pairs, **wide), np.arange(N))
+        second, other = learned(moved, DenseEdges(N, moved.pairs, **wide), order)
+        assert ((first > 0) & (first < 1)).sum() > 50
+        assert_allclose(second, first[np.ix_(order, order)], rtol=1e-6, atol=1e-9)
+        assert_allclose(other.probabilities, one.probabilities[order], rtol=1e-6)
+        assert_allclose(other.scores, one.scores, rtol=1e-6)
+
     def test_labels_by_other_names_change_nothing(self):
         made = problem()
         y = np.where(np.arange(N) < 20, made.labels, -1)
@@ -109,7 +145,7 @@ class TestPermutedRows:
 
 
 class TestIsolatedRow:
-    """On a fixed graph; a fit draws other graphs, as there is one more row to draw edges for."""
+    """A row that has no edges, and is no candidate for any."""
 
     @pytest.fixture
     def extended(self):
@@ -121,6 +157,25 @@ class TestIsolatedRow:
         first, second = trained(problem()), trained(extended)
         assert_allclose(second.probabilities[:N], first.probabilities, rtol=1e-12)
         assert_allclose(second.weights, first.weights, rtol=1e-12)
+
+    def test_all_that_is_learned_stays_the_same(self, extended):
+        made = problem()
+        candidates = Pairs(*np.triu_indices(N, 1))
+        start = np.where(np.arange(candidates.n_pairs) % 5 == 0, 0.5, 0.0)
+        found = [
+            learned(
+                each,
+                CandidateEdges(each.n_nodes, candidates, start, dtype=torch.float64),
+                np.arange(N + 1),
+            )
+            for each in (made, extended)
+        ]
+        (first, one), (second, other) = found
+        assert ((first > 0) & (first < 1)).sum() > 50
+        assert_allclose(second[:N, :N], first, rtol=1e-9, atol=1e-12)
+        assert not second[N].any()
+        assert_allclose(other.probabilities[:N], one.probabilities, rtol=1e-9)
+        assert np.isfinite(other.probabilities[N]).all()
 
     def test_it_gets_a_prediction_of_its_own(self, extended):
         own = trained(extended).probabilities[N]
@@ -139,12 +194,21 @@ class TestPrecision:
         assert_allclose(narrow, wide, rtol=1e-3, atol=1e-5)
 
     def test_the_number_of_threads_makes_no_difference(self):
+        """On a table so large that PyTorch does divide the work."""
+        rng = np.random.default_rng(0)
+        n_rows = 1200
+        labels = np.arange(n_rows) % 3
+        features = rng.normal(size=(n_rows, 200)) + 3.0 * np.eye(3, 200)[labels]
+        split = Split(*rng.permutation(n_rows)[:600].reshape(3, 200))
+        ends = rng.integers(n_rows, size=(2, 3 * n_rows))
+        pairs = Pairs.fold(*ends[:, ends[0] != ends[1]], n_rows)
+        made = Problem(features, labels, np.arange(3), split, pairs)
         before = torch.get_num_threads()
         found = []
         try:
             for threads in (1, 3):
                 torch.set_num_threads(threads)
-                found.append((trained(problem()).probabilities, matrix(updated(problem()))))
+                found.append((trained(made, steps=5).probabilities, updated(made).above(-1.0)[1]))
         finally:
             torch.set_num_threads(before)
         for first, second in zip(*found, strict=True):
