@@ -120,7 +120,7 @@ def _in_one_line(error: Exception) -> str:
     # Errors in the arguments know which argument it was.
     format_message = getattr(error, "format_message", None)
     message = " ".join(str(format_message() if format_message else error).split())
-    if isinstance(error, (ValueError, OSError, ImportError)) or format_message:
+    if isinstance(error, (ValueError, OSError, ImportError, MemoryError)) or format_message:
         return message
     # Whatever else comes up here is likely to be our fault.
     return f"{type(error).__name__}: {message} (--debug shows where)"

@@ -23,6 +23,8 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy import sparse
 
+from edgewise.memory import require_memory
+
 SEPARATORS = (",", ";", "\t", "|")
 # Texts that stand for a missing label. "None" does not: it may well be a class.
 MISSING_LABELS = frozenset({"", "NA", "N/A", "n/a", "NaN", "nan", "NULL", "null", "<NA>"})
@@ -299,11 +301,9 @@ def _counts_rows(column: pd.Series[Any]) -> bool:
 
 def _read_arrow(kind: str, read: Callable[[Path], pd.DataFrame]) -> Callable[..., Table]:
     def reader(file: Path, text: Collection[str]) -> Table:
-        from pyarrow import ArrowException
-
         try:
             frame = read(file)
-        except (ArrowException, OSError, ValueError) as error:
+        except Exception as error:  # of damaged files, readers raise whatever comes up
             raise TableError(
                 f"{file} is not {kind}, whatever its name says, or it is damaged "
                 f"({_first_line(error)})."
@@ -355,26 +355,36 @@ def _read_npz(file: Path, text: Collection[str]) -> Table:
 
 
 def load_npz(file: Path) -> dict[str, NDArray[Any]]:
-    """The arrays of an NPZ archive; pickled objects are refused."""
-    from zipfile import BadZipFile
+    """The arrays of an NPZ archive; pickled objects, and more than fits, are refused."""
+    from zipfile import ZipFile
 
+    # Of damaged files, readers raise whatever comes up: hence the broad exceptions.
     try:
-        # Opened here: of files that are no archives, NumPy leaves the closing to chance.
-        with open(file, "rb") as stream, np.load(stream, allow_pickle=False) as archive:
-            arrays: dict[str, NDArray[Any]] = {name: archive[name] for name in archive.files}
-    except (BadZipFile, ValueError, OSError, EOFError, TypeError, AttributeError) as error:
-        if "allow_pickle" in str(error) and file.read_bytes()[:2] == b"PK":
+        with ZipFile(file) as archive:
+            unpacked = sum(member.file_size for member in archive.infolist())
+    except Exception as error:
+        raise _no_npz(file, error) from None
+    require_memory(unpacked, f"reading {file}", "Keep fewer of its rows or columns.")
+    try:
+        with np.load(file, allow_pickle=False) as stored:
+            arrays: dict[str, NDArray[Any]] = {name: stored[name] for name in stored.files}
+    except Exception as error:
+        if "allow_pickle" in str(error):
             raise TableError(
                 f"{file} holds Python objects (pickled), which could execute code when read: "
                 "save plain arrays of numbers or text."
             ) from None
-        raise TableError(
-            f"{file} is no NPZ archive, whatever its name says, or it is damaged "
-            f"({_first_line(error)})."
-        ) from None
+        raise _no_npz(file, error) from None
     if not arrays:
         raise TableError(f"{file} holds no arrays.")
     return arrays
+
+
+def _no_npz(file: Path, error: Exception) -> TableError:
+    return TableError(
+        f"{file} is no NPZ archive, whatever its name says, or it is damaged "
+        f"({_first_line(error)})."
+    )
 
 
 def _sparse(file: Path, arrays: dict[str, NDArray[Any]]) -> Any:
@@ -383,7 +393,7 @@ def _sparse(file: Path, arrays: dict[str, NDArray[Any]]) -> Any:
         matrix = sparse.load_npz(file)
         matrix = sparse.csr_array(matrix)
         matrix.check_format(full_check=True)
-    except (ValueError, KeyError, IndexError) as error:
+    except Exception as error:
         raise TableError(f"{file} holds a damaged sparse matrix ({_first_line(error)}).") from None
     return matrix
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import warnings
+import zipfile
 
 import numpy as np
 import pandas as pd
@@ -12,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import sparse
 
+from edgewise import memory
 from edgewise.io.tables import (
     TableError,
     decoded,
@@ -177,6 +179,54 @@ def test_pickled_objects_in_npz_are_refused_and_not_executed(tmp_path):
     (tmp_path / "p.npz").write_bytes(pickle.dumps(Bomb()))
     with pytest.raises(TableError, match="no NPZ archive"):
         read_table(tmp_path / "p.npz")
+
+
+def huge_npz(file, shape, *, zeros=0):
+    """An archive that declares an array of any shape, and holds that many zeros of it."""
+    head = f"{{'descr': '<f8', 'fortran_order': False, 'shape': {shape}, }}".ljust(117) + "\n"
+    start = b"\x93NUMPY\x01\x00" + len(head).to_bytes(2, "little") + head.encode()
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("X.npy", start + bytes(8 * zeros))
+
+
+@pytest.mark.parametrize("shape", [(10**15,), (10**30,), (-1,), (2**62, 4)])
+def test_npz_of_impossible_sizes(tmp_path, shape):
+    huge_npz(tmp_path / "t.npz", shape, zeros=4)
+    with pytest.raises(TableError, match="or it is damaged"):
+        read_table(tmp_path / "t.npz")
+
+
+def test_an_npz_that_would_unpack_to_more_than_fits(tmp_path, monkeypatch):
+    huge_npz(tmp_path / "t.npz", (2**17, 1), zeros=2**17)
+    assert (tmp_path / "t.npz").stat().st_size < 10_000
+    monkeypatch.setattr(memory, "available_memory", lambda: 2**20)
+    with pytest.raises(MemoryError, match=r"reading .*t\.npz takes.*Keep fewer of its rows"):
+        read_table(tmp_path / "t.npz")
+
+
+@pytest.mark.parametrize("kind", ["npz", "sparse.npz", "parquet", "feather", "svm", "csv"])
+def test_any_damage_is_a_table_error_or_harmless(tmp_path, kind):
+    file, frame = tmp_path / f"t.{kind}", pd.DataFrame({"a": [1.5, 2, 3], "y": ["x", "y", ""]})
+    if kind == "npz":
+        np.savez_compressed(file, a=frame["a"], y=["x", "y", ""])
+    elif kind == "sparse.npz":
+        sparse.save_npz(file, sparse.csr_array(np.eye(4, 6)))
+    elif kind == "svm":
+        file.write_text("2 1:0.5 3:1\nnan 2:1\n-1 1:2 # note\n")
+    else:
+        getattr(frame, f"to_{kind}")(file)
+    good, rng = file.read_bytes(), np.random.default_rng(0)
+    n_refused = 0
+    for _ in range(150):
+        bad = bytearray(good)
+        for place in rng.integers(len(bad), size=2):
+            bad[place] = rng.integers(256)
+        file.write_bytes(bad[: rng.integers(1, len(bad))] if rng.random() < 0.2 else bad)
+        try:
+            read_table(file)
+        except TableError:
+            n_refused += 1
+    assert n_refused > 30
 
 
 def test_npz_that_is_no_table(tmp_path):
