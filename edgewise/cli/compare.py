@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from edgewise.cli.fit_table import TableFit, is_table, read_content, warn_of_leaks
+from edgewise.cli.fit_table import TableFit, is_table, leak_warnings, read_content, say
 from edgewise.cli.output import plain, print_json, results
 from edgewise.files import require_folder, staged
 
@@ -167,8 +167,8 @@ def _content(table: TableFit) -> dict[str, Any]:
     from edgewise.io.graphs import read_graph
 
     content = read_content(table)
-    warn_of_leaks(content, content.labels)
     graph = None if table.graph is None else read_graph(table.graph, content.ids)
+    say([*content.notes, *leak_warnings(content, content.labels)])
     return {
         "source": content.features,
         "y": content.labels,

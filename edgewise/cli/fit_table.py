@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from edgewise.estimator import LDSClassifier
     from edgewise.io.columns import TablePreprocessor
+    from edgewise.learn import Callback
 
 TABLE_FILES = (
     "predictions.csv",
@@ -58,6 +59,8 @@ class Content:
         None for tables that come as a sparse matrix of features.
     target : str
         The column that the labels are from.
+    notes : list of str
+        What was decided about the columns, in words.
     """
 
     features: Any
@@ -66,6 +69,7 @@ class Content:
     ids: list[str]
     preprocessor: TablePreprocessor | None
     target: str
+    notes: list[str]
 
 
 @dataclass(frozen=True)
@@ -98,7 +102,9 @@ class TableFit:
         test = held_out(content.labels, self.test_fraction, np.random.default_rng([seed, 3]))
         known = content.labels.copy()
         known[test] = None
-        warn_of_leaks(content, known)
+        # Said once the fit is under way: of one that cannot be, the error is all there is to say.
+        unsaid = [*content.notes, *leak_warnings(content, known)]
+        watchers = [_says(unsaid), *([] if out is None else [_log(out / "log.jsonl")])]
         method = "knn-lds" if graph is None else "lds"
         arguments = {"X": content.features, "y": known, "graph": graph}
         fitted = watched_fit(
@@ -107,8 +113,9 @@ class TableFit:
             seed,
             arguments,
             watching,
-            callbacks=[] if out is None else [_log(out / "log.jsonl")],
+            callbacks=watchers,
         )
+        say(unsaid)  # where a checkpoint left nothing to learn
         split = fitted.classifier.split_
         metrics = {
             "dataset": self.path.name,
@@ -204,7 +211,7 @@ def is_table(table: TableFit) -> bool:
 
 
 def read_content(table: TableFit) -> Content:
-    """Read a table, decide what its columns are, and say so."""
+    """Read a table, and decide what its columns are."""
     from edgewise.io.columns import TablePreprocessor
     from edgewise.io.tables import read_table, require_columns, target_labels
 
@@ -220,22 +227,19 @@ def read_content(table: TableFit) -> Content:
     labels = target_labels(read.frame[target], target)
     ids = row_ids(read.frame, table.row_id, table.path)
     if read.matrix is not None:
-        return Content(read.matrix, None, labels, ids, None, target)
+        return Content(read.matrix, None, labels, ids, None, target, [])
     others = read.frame.drop(columns=[target, *([table.row_id] if table.row_id else [])])
     preprocessor = TablePreprocessor(drop=table.drop, categorical=table.categorical)
     features = preprocessor.fit_transform(others)
-    console = notes()
-    console.print(preprocessor.describe(), soft_wrap=True, markup=False)
     counts = {name: int((labels == name).sum()) for name in sorted({*labels} - {None}, key=str)}
     described = ", ".join(f"{name}: {count}" for name, count in counts.items())
     unlabelled = sum(label is None for label in labels)
-    console.print(
+    decisions = [
+        preprocessor.describe(),
         f"target {target!r}: {described}; {unlabelled:,} rows without a label",
-        soft_wrap=True,
-        markup=False,
-    )
+    ]
     names = preprocessor.get_feature_names_out()
-    return Content(features, names, labels, ids, preprocessor, target)
+    return Content(features, names, labels, ids, preprocessor, target, decisions)
 
 
 def row_ids(frame: pd.DataFrame, column: str | None, path: Path) -> list[str]:
@@ -279,24 +283,40 @@ def held_out(
     return test.astype(np.int64)
 
 
-def warn_of_leaks(content: Content, known: NDArray[Any]) -> None:
-    """Name the columns that give the label away."""
+def leak_warnings(content: Content, known: NDArray[Any]) -> list[str]:
+    """A warning for each column that gives the label away."""
     from edgewise.inputs import encode_labels
     from edgewise.io.tables import leaking_columns
 
     if content.names is None:
-        return
+        return []
     codes, _ = encode_labels(known)
-    for name, _ in leaking_columns(content.features, content.names, codes):
-        notes().print(
-            f"edgewise: warning: {name!r} alone all but determines {content.target!r}. If it is "
-            "only known afterwards, the result means nothing: leave it out with --drop.",
-            soft_wrap=True,
-            markup=False,
-        )
+    return [
+        f"edgewise: warning: {name!r} alone all but determines {content.target!r}. If it is only "
+        "known afterwards, the result means nothing: leave it out with --drop."
+        for name, _ in leaking_columns(content.features, content.names, codes)
+    ]
 
 
-def _log(path: Path) -> Any:
+def say(lines: list[str]) -> None:
+    """Print notes and warnings, and take them off the list."""
+    for line in lines:
+        notes().print(line, soft_wrap=True, markup=False)
+    lines.clear()
+
+
+def _says(lines: list[str]) -> Callback:
+    """A callback that prints them when something has been learned."""
+    from edgewise.learn import Callback
+
+    class Says(Callback):
+        def after_update(self, edges: Any, progress: Any) -> None:
+            say(lines)
+
+    return Says()
+
+
+def _log(path: Path) -> Callback:
     """A callback that keeps a file with a line of JSON for each outer iteration."""
     from edgewise.files import write_atomically
     from edgewise.learn import Callback

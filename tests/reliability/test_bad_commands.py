@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import re
 
+import numpy as np
 import pytest
 
 from edgewise.cli import main
@@ -52,6 +54,123 @@ def test_one_line_and_code_2(line, message, tmp_path, capsys):
     assert err.startswith("edgewise: ")
     assert re.search(message, err), err
     assert (tmp_path / "thesis").read_text() == "years of work"
+
+
+# ------------------------------------------------------------------------------ files
+
+GOOD = "age,plan,y\n" + "".join(
+    f"{20 + 7 * row % 31},{'ab'[row % 2]},{'uv'[row % 3 // 2]}\n" for row in range(30)
+)
+
+
+def lines_of(text: str, **changes: str) -> bytes:
+    lines = text.splitlines()
+    for number, line in changes.items():
+        lines[int(number[1:])] = line
+    return "\n".join(lines).encode()
+
+
+def pickled() -> bytes:
+    buffer = io.BytesIO()
+    np.savez(buffer, X=np.array([{}, 1], dtype=object))
+    return buffer.getvalue()
+
+
+# What the file holds, further arguments, and what the one line says.
+FILES = {
+    "empty": (b"", "", "t.csv is empty"),
+    "blank": (b"\n\n", "", "blank lines only"),
+    "a header alone": (b"a,y\n", "", "column names but no rows"),
+    "ragged": (lines_of(GOOD, l3="1,2"), "", "line 4: 2 fields, but the header has 3"),
+    "an open quote": (lines_of(GOOD, l3='1,"2,u'), "", "quote that is not closed"),
+    "two columns of one name": (lines_of(GOOD, l0="y,plan,y"), "", "column 'y' more than once"),
+    "bytes that are no text": (b"a,b\0\n1,2\n", "", "no text"),
+    "no such target": (GOOD.encode(), "--target plant", "no column 'plant'. Did you mean 'plan'"),
+    "a target of numbers": (
+        GOOD.replace(",a", ".5,a").encode(),
+        "--target age",
+        "'age'.*regression.*into a few bins",
+    ),
+    "no labels": (GOOD.replace(",u", ",").replace(",v", ",").encode(), "", "'y' is empty in every"),
+    "two labels": (b"a,y\n1.5,u\n2,v\n3,\n4,\n", "--k 2", "only 2 rows are labelled"),
+    "infinity": (lines_of(GOOD, l3="inf,a,u"), "", "row 2.*'age'|'age'.*row 2"),
+    "no features": (b"y\nu\nv\nu\n", "", "no column"),
+    "no such id": (GOOD.encode(), "--id name", "--id: .*no column 'name'. Its columns"),
+    "ids twice": (GOOD.encode(), "--id plan", "ids must be unique"),
+    "k too large": (GOOD.encode(), "--k 30", "k=30 is too large.*Choose k <= 29"),
+    "tau too large": (GOOD.encode(), "--tau 401", "tau=401 is more than max_inner_steps"),
+    "a negative rate": (GOOD.encode(), "--outer-lr -1", "outer_learning_rate.*Got -1"),
+    "a checkpoint in no folder": (GOOD.encode(), "--checkpoint {tmp}/no/c", "does not exist: make"),
+    "no such graph": (GOOD.encode(), "--graph {tmp}/no.csv", "no.csv does not exist"),
+    "a graph of strangers": (GOOD.encode(), "--graph {tmp}/strangers.csv", "'x' that match no row"),
+    "a graph of weights": (GOOD.encode(), "--graph {tmp}/weights.csv", "greater than 1 .2."),
+    "a graph of entities": (
+        GOOD.encode(),
+        "--graph {tmp}/laughs.graphml",
+        "declares a document type",
+    ),
+}
+GRAPHS = {
+    "strangers.csv": "source,target\n0,x\n",
+    "weights.csv": "source,target,weight\n0,1,2\n",
+    "laughs.graphml": '<!DOCTYPE lolz [<!ENTITY a "ha">]><graphml><graph/></graphml>',
+}
+
+
+def refused(arguments, capsys):
+    """The one line that a command says when it ends with exit code 2."""
+    with pytest.raises(SystemExit) as ended:
+        main([str(argument) for argument in arguments])
+    out, err = capsys.readouterr()
+    assert ended.value.code == 2
+    assert out == ""
+    (line,) = err.splitlines()
+    assert line.startswith("edgewise: ")
+    return line
+
+
+@pytest.mark.parametrize(("content", "more", "message"), FILES.values(), ids=FILES.keys())
+def test_bad_tables(content, more, message, tmp_path, capsys):
+    (tmp_path / "t.csv").write_bytes(content)
+    for name, text in GRAPHS.items():
+        (tmp_path / name).write_text(text)
+    target = [] if "--target" in more else ["--target", "y"]
+    arguments = [word.format(tmp=tmp_path) for word in more.split()]
+    line = refused(["fit", tmp_path / "t.csv", *target, *arguments], capsys)
+    assert re.search(message, line), line
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("t.parquet", b"a,y\n1,2\n", "is not Parquet, whatever its name says"),
+        ("t.npz", b"PK\x03\x04", "is no NPZ archive"),
+        ("t.npz", pickled(), "Python objects .pickled.*could execute code"),
+        ("t.xlsx", b"PK", "ending '.xlsx': tables are read from .csv"),
+        ("t.svm", b"1 one:two\n", "not in SVMlight's format"),
+        ("no.csv", None, "no.csv does not exist"),
+        (".", None, "is a folder"),
+    ],
+)
+def test_files_that_are_no_tables(name, content, message, tmp_path, capsys):
+    if content is not None:
+        (tmp_path / name).write_bytes(content)
+    line = refused(["fit", tmp_path / name, "--target", "y"], capsys)
+    assert re.search(message, line), line
+
+
+def test_models_that_cannot_be_read(tmp_path, capsys):
+    (tmp_path / "t.csv").write_text(GOOD)
+    (tmp_path / "run" / "model").mkdir(parents=True)
+    manifest = tmp_path / "run" / "model" / "manifest.json"
+    for content, message in (
+        ('{"format": "edgewise-model", "version": 99}', "newer Edgewise .format 99.*upgrade"),
+        ('{"format": "edgewise-model", "version": 1}', "is damaged .wrong checksum"),
+        ("no json", "is damaged .no JSON"),
+    ):
+        manifest.write_text(content)
+        line = refused(["predict", tmp_path / "run", tmp_path / "t.csv"], capsys)
+        assert re.search(message, line), line
 
 
 def test_debug_shows_the_traceback(capsys):
