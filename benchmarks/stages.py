@@ -148,7 +148,7 @@ def floor(setting: Setting) -> Stages:
     W1_out, W2_out = torch.empty_like(W1), torch.empty_like(W2)
     sparse = isinstance(features, FixedMatrix)
     X, X_transposed = (features.matrix, features.transposed) if sparse else (features, features.T)
-    factors = setting.hypergradient().edges.factors
+    factors = setting.hypergradient().edges.parts  # as they come: merging adds multiplications
     out = torch.empty(max((len(f.rows) for f in factors), default=0), n_nodes)
 
     def gradient() -> None:

@@ -146,36 +146,30 @@ class Objective(Losses):
     ) -> tuple[float, Tensor]:
         if not self._has_closed_form(graph):
             return super().inner_gradient(flat, graph, noise)
-        inner = self._gcn_loss(flat, graph, noise)
+        inner = GCNLoss(self._inner_loss(), self.unflatten(flat), self.features, graph, noise)
         return inner.value, inner.gradient
 
     def outer_gradient(self, flat: Tensor, graph: Graph) -> tuple[float, Derivatives]:
         if not self._has_closed_form(graph):
             return super().outer_gradient(flat, graph)
-        outer = self._gcn_loss(flat, graph, None, everywhere=True)
+        loss, weights = LabelledLoss(*self.validation), self.unflatten(flat)
+        outer = GCNLoss(loss, weights, self.features, graph, everywhere=True)
         return outer.value, outer.derivatives()
 
     def linearise_inner(self, flat: Tensor, graph: Graph, noise: torch.Generator) -> Linearised:
         if not self._has_closed_form(graph):
             return super().linearise_inner(flat, graph, noise)
-        return self._gcn_loss(flat, graph, noise, everywhere=True)
+        loss, weights = self._inner_loss(), self.unflatten(flat)
+        return GCNLoss(loss, weights, self.features, graph, noise, everywhere=True)
 
     def _has_closed_form(self, graph: Graph) -> bool:
         # A subclass, of either, may have changed what is computed.
         plain = type(self) is Objective and type(self.network) is GCN
         return plain and self.device.type == "cpu" and isinstance(graph.operator, SparseOperator)
 
-    def _gcn_loss(
-        self, flat: Tensor, graph: Graph, noise: torch.Generator | None, everywhere: bool = False
-    ) -> GCNLoss:
-        """The inner loss; the outer one without `noise`."""
+    def _inner_loss(self) -> LabelledLoss:
         assert isinstance(self.network, GCN)
-        if noise is None:
-            loss = LabelledLoss(*self.validation)
-        else:
-            loss = LabelledLoss(*self.train, self.weight_decay, self.network.dropout)
-        weights = self.unflatten(flat)
-        return GCNLoss(loss, weights, self.features, graph, noise, everywhere=everywhere)
+        return LabelledLoss(*self.train, self.weight_decay, self.network.dropout)
 
     @torch.no_grad()
     def probabilities(self, flat: Tensor, graphs: Sequence[Graph]) -> NDArray[np.float64]:

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,18 +28,23 @@ from torch import Tensor
 from edgewise.graph import kernels
 from edgewise.graph.sampled import Graph, TapeEntry
 
-# A row that is not zero in factors of at least this share of the total rank is multiplied with all
-# of them at once, zeros included: one large product runs better than many thin ones.
-CORE_SHARE = 0.5
+# What it costs to add one row of a product to the rest of the gradient, in multiplications of that
+# row by a column. Factors that share rows are multiplied at once, zeros included, where that saves
+# more additions than it adds multiplications.
+ADDITION = 80
 
 
 @dataclass(frozen=True)
 class Factors:
-    """``left right'`` where `left` holds the given (sorted) rows only, the others being zero."""
+    """``left right'`` where `left` holds the given (sorted) rows only, the others being zero.
+
+    With a `scale`, each row of `right` is still to be multiplied by its entry.
+    """
 
     rows: NDArray[np.int64]
     left: Tensor  # (len(rows), rank)
     right: Tensor  # (n_nodes, rank)
+    scale: Tensor | None = None  # (n_nodes,)
 
     @property
     def rank(self) -> int:
@@ -63,13 +69,26 @@ class LowRank:
 
     Attributes
     ----------
-    factors : tuple of Factors
+    parts : tuple of Factors
     shift : ndarray, shape (n_nodes,); the vector r
     """
 
-    def __init__(self, factors: Sequence[Factors], shift: NDArray[Any]) -> None:
-        self.factors = tuple(factors)
+    def __init__(self, parts: Sequence[Factors], shift: NDArray[Any]) -> None:
+        self.parts = tuple(parts)
         self.shift = shift
+
+    @cached_property
+    def factors(self) -> tuple[Factors, ...]:
+        """The parts, those merged that are better multiplied at once, and without a `scale`."""
+        groups: list[_Group] = []
+        for part in self.parts:
+            gains = [group.gain(part) for group in groups]
+            best = int(np.argmax(gains)) if gains else 0
+            if gains and gains[best] > 0:
+                groups[best].add(part)
+            else:
+                groups.append(_Group(part, self.n_nodes))
+        return tuple(group.merged() for group in groups)
 
     @property
     def n_nodes(self) -> int:
@@ -78,7 +97,7 @@ class LowRank:
     @property
     def rank(self) -> int:
         """Number of outer products (without that of `shift`)."""
-        return sum(factor.rank for factor in self.factors)
+        return sum(part.rank for part in self.parts)
 
     @classmethod
     def from_tape(cls, graph: Graph, tape: Sequence[TapeEntry]) -> LowRank:
@@ -101,7 +120,7 @@ class LowRank:
                 chosen = torch.from_numpy(rows)
                 left = torch.cat(lefts, dim=1).index_select(0, chosen)
                 left *= scale.index_select(0, chosen)[:, None]
-                factors.append(Factors(rows, left, torch.cat(rights, dim=1).mul_(scale[:, None])))
+                factors.append(Factors(rows, left, torch.cat(rights, dim=1), scale))
         return cls(factors, -0.5 * scale.square().numpy() * moment)
 
     @classmethod
@@ -122,37 +141,15 @@ class LowRank:
             rows = group[0].rows
             left = torch.cat([product.cotangent for product in group], dim=1)
             left *= scale.index_select(0, torch.from_numpy(rows))[:, None]
-            right = torch.cat([product.dense for product in group], dim=1).mul_(scale[:, None])
-            factors.append(Factors(rows, left, right))
+            right = torch.cat([product.dense for product in group], dim=1)
+            factors.append(Factors(rows, left, right, scale))
         return cls(factors, -0.5 * scale.square().numpy() * moment)
 
     @classmethod
-    def total(cls, parts: Sequence[LowRank]) -> LowRank:
-        """The sum of several derivatives; rows that most factors share are multiplied at once."""
-        if len(parts) == 1:  # perhaps a total already: to merge it again would only widen it
-            return parts[0]
-        shift = np.sum([part.shift for part in parts], axis=0)
-        factors = [factor for part in parts for factor in part.factors]
-        if not factors:
-            return cls((), shift)
-        ends = np.cumsum([0, *(factor.rank for factor in factors)])
-        rank_of_row = np.zeros(len(shift), np.int64)
-        for factor in factors:
-            rank_of_row[factor.rows] += factor.rank
-        core = np.flatnonzero(rank_of_row >= CORE_SHARE * ends[-1])
-        position = np.full(len(shift), -1)
-        position[core] = np.arange(len(core))
-        right = torch.cat([factor.right for factor in factors], dim=1)
-        left = right.new_zeros(len(core), right.shape[1])
-        merged = [Factors(core, left, right)] if len(core) else []
-        for factor, start, stop in zip(factors, ends[:-1], ends[1:], strict=True):
-            at, values = position[factor.rows], factor.left.numpy()
-            shared = at >= 0
-            left.numpy()[at[shared], start:stop] = values[shared]
-            if not shared.all():
-                own = torch.from_numpy(values[~shared])
-                merged.append(Factors(factor.rows[~shared], own, right[:, start:stop]))
-        return cls(merged, shift)
+    def total(cls, gradients: Sequence[LowRank]) -> LowRank:
+        """The sum of several derivatives."""
+        shift = np.sum([gradient.shift for gradient in gradients], axis=0)
+        return cls([part for gradient in gradients for part in gradient.parts], shift)
 
     def band(self, start: int, stop: int) -> NDArray[Any]:
         """``sum left right'`` symmetrised, without the shift: rows start..stop-1, columns start..
@@ -202,6 +199,47 @@ class LowRank:
                 values, rows, cols, position, factor.left.numpy(), factor.right.numpy()
             )
         return values
+
+
+class _Group:
+    """Factors to be multiplied at once, on all the rows that any of them has."""
+
+    def __init__(self, first: Factors, n_nodes: int) -> None:
+        self._members = [first]
+        self._present = np.zeros(n_nodes, np.bool_)
+        self._present[first.rows] = True
+        self._n_rows = len(first.rows)
+        self._rank = first.rank
+
+    def gain(self, other: Factors) -> int:
+        """What is saved when `other` joins, in multiplications by a column."""
+        shared = int(np.count_nonzero(self._present[other.rows]))
+        added = len(other.rows) - shared
+        new_zeros = added * self._rank + (self._n_rows - shared) * other.rank
+        return ADDITION * shared - new_zeros
+
+    def add(self, other: Factors) -> None:
+        self._members.append(other)
+        self._present[other.rows] = True
+        self._n_rows = int(np.count_nonzero(self._present))
+        self._rank += other.rank
+
+    def merged(self) -> Factors:
+        rows = np.flatnonzero(self._present)
+        position = np.cumsum(self._present) - 1
+        n_nodes, sample = len(self._present), self._members[0].left
+        left = sample.new_zeros(len(rows), self._rank)
+        right = sample.new_empty(n_nodes, self._rank)
+        start = 0
+        for member in self._members:
+            stop = start + member.rank
+            left.numpy()[position[member.rows], start:stop] = member.left.numpy()
+            if member.scale is None:
+                right[:, start:stop] = member.right
+            else:
+                torch.mul(member.right, member.scale[:, None], out=right[:, start:stop])
+            start = stop
+        return Factors(rows, left, right)
 
 
 def _sparser_side_first(one: Tensor, other: Tensor) -> tuple[NDArray[np.int64], Tensor, Tensor]:

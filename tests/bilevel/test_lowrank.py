@@ -83,9 +83,9 @@ row_sets = st.sets(st.integers(0, N - 1), min_size=1)
 @settings(deadline=None, max_examples=60)
 @given(
     st.lists(st.lists(st.tuples(row_sets, st.integers(1, 4)), max_size=4), min_size=1, max_size=4),
-    st.sampled_from([0.0, 0.3, lowrank.CORE_SHARE, 1.0, 2.0]),
+    st.sampled_from([0, 2, lowrank.ADDITION, 10**9]),
 )
-def test_total_is_the_sum_however_much_is_merged(parts, share):
+def test_total_is_the_sum_however_much_is_merged(parts, addition):
     rng = np.random.default_rng(1)
     gradients = [
         LowRank([factors(rng, rows, rank) for rows, rank in part], rng.normal(size=N))
@@ -93,13 +93,13 @@ def test_total_is_the_sum_however_much_is_merged(parts, share):
     ]
     expected = sum(dense(gradient) for gradient in gradients)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(lowrank, "CORE_SHARE", share)
+        patch.setattr(lowrank, "ADDITION", addition)
         total = LowRank.total(gradients)
-    n_factors = sum(len(gradient.factors) for gradient in gradients)
-    if share == 0.0 and len(gradients) > 1:
-        assert len(total.factors) == min(1, n_factors), "all merged"
-    if share == 2.0:
-        assert len(total.factors) == n_factors, "none merged"
+        merged = total.factors
+    assert sum(factor.rank for factor in merged) == total.rank
+    assert sum(gradient.rank for gradient in gradients) == total.rank
+    if addition == 0:
+        assert len(merged) == len(total.parts), "none merged"
     assert_allclose(dense(total), expected, atol=1e-12)
     rows, cols = upper()
     assert_allclose(total.at_pairs(rows, cols), expected[rows, cols], atol=1e-12)
@@ -109,17 +109,19 @@ def test_total_is_the_sum_however_much_is_merged(parts, share):
         assert len(factor.rows) == len(factor.left)
 
 
-def test_total_merges_the_rows_that_most_factors_share():
+def test_what_shares_enough_rows_is_multiplied_at_once(monkeypatch):
     rng = np.random.default_rng(2)
     first = LowRank([factors(rng, [0, 1, 2, 3, 4, 5], 3)], np.zeros(N))
     similar = LowRank([factors(rng, [1, 2, 3, 4, 5, 6], 3)], np.ones(N))
     other = LowRank([factors(rng, [9, 10], 3)], np.ones(N))
     total = LowRank.total([first, similar, other])
-    shared = [factor for factor in total.factors if factor.rank > 3]
-    assert [factor.rows.tolist() for factor in shared] == [[1, 2, 3, 4, 5]]
-    alone = [factor.rows.tolist() for factor in total.factors if factor.rank == 3]
-    assert sorted(alone) == [[0], [6], [9, 10]]
+    assert [factor.rows.tolist() for factor in total.factors] == [list(range(7)), [9, 10]]
+    assert [factor.rank for factor in total.factors] == [6, 3]
     assert_array_equal(total.shift, np.full(N, 2.0))
+    # Merging saves the addition of 5 rows, and multiplies 1 row of 3 zeros either way.
+    for addition, n_factors in ((1, 3), (2, 2)):
+        monkeypatch.setattr(lowrank, "ADDITION", addition)
+        assert len(LowRank.total([first, similar, other]).factors) == n_factors
 
 
 def test_total_does_not_change_its_parts():
@@ -131,16 +133,14 @@ def test_total_does_not_change_its_parts():
         assert_array_equal(dense(part), then)
 
 
-def test_a_single_part_is_its_own_total():
-    """Else the total of a total would repeat the factors outside of the core, at a cost."""
+def test_rows_of_the_right_side_may_be_scaled_later():
     rng = np.random.default_rng(4)
-    parts = [
-        LowRank([factors(rng, rows, 3)], rng.normal(size=N)) for rows in ([2, 5, 6], [2, 5, 9])
-    ]
-    total = LowRank.total(parts)
-    again = LowRank.total([total])
-    assert [f.rank for f in again.factors] == [f.rank for f in total.factors]
-    assert_array_equal(dense(again), dense(total))
+    plain, scale = factors(rng, [2, 5, 6], 3), torch.as_tensor(rng.normal(size=N))
+    scaled = Factors(plain.rows, plain.left, plain.right * scale[:, None])
+    other = factors(rng, [2, 5, 9], 2)
+    expected = dense(LowRank([scaled, other], np.zeros(N)))
+    lazy = LowRank([Factors(plain.rows, plain.left, plain.right, scale), other], np.zeros(N))
+    assert_allclose(dense(lazy), expected, atol=1e-14)
 
 
 class TestFromTape:
@@ -180,7 +180,7 @@ class TestFromTape:
             return torch.tanh(operator @ torch.sigmoid(operator @ H))[[3, 9]].square().sum()
 
         gradient, expected = self.gradient_and_dense(loss)
-        sizes = {tuple(factor.rows) for factor in gradient.factors}
+        sizes = {tuple(part.rows) for part in gradient.parts}
         # The masked rows, and theirs with their neighbours: node 9 is isolated.
         assert sizes == {(3, 9), (2, 3, 4, 9)}
         rows, cols = upper()
