@@ -41,6 +41,7 @@ from edgewise.learn import Model, OuterIteration, Progress, Scores
 from edgewise.persistence import checksum, plain, unplain
 from edgewise.problem import Problem
 from edgewise.snapshot import Snapshot, Stateful
+from edgewise.team import Team
 from edgewise.train import Score
 
 FORMAT = "edgewise-checkpoint"
@@ -89,7 +90,6 @@ class Checkpoint:
         if not isinstance(path, (str, os.PathLike)):
             raise TypeError(f"checkpoint={path!r} is no path: name a file.")
         self.path = Path(path)
-        self.previous = self.path.with_name(f"{self.path.name}.previous")
         self._identity = json.loads(json.dumps(plain(identity)))
         if self.path.is_dir():
             raise IsADirectoryError(f"checkpoint={self.path} is a folder: name a file in it.")
@@ -98,6 +98,11 @@ class Checkpoint:
                 f"checkpoint={self.path} is in a folder that does not exist: make "
                 f"{self.path.parent} first, or name another."
             )
+
+    @property
+    def previous(self) -> Path:
+        """The state before the newest one."""
+        return self.path.with_name(f"{self.path.name}.previous")
 
     # ------------------------------------------------------------------------------ writing
 
@@ -209,6 +214,65 @@ class Checkpoint:
                 "what it was made with to go on, or name another file (or delete this one) to "
                 "start anew."
             )
+
+
+class SharedCheckpoint(Checkpoint):
+    """Keeps the state of a fit on several processes: each of them has a file of its own.
+
+    The first process has the file that was named, the others one beside it, with
+    ``.process-1`` ... at the end of its name; the folder may be shared or every machine's own. No
+    process goes on before all have written, so one may be ahead of others by one iteration at
+    most; then it takes up its previous state, and all go on from the same iteration.
+
+    Parameters
+    ----------
+    team : Team
+    path, identity
+        As for `Checkpoint`, the same in all processes.
+    """
+
+    def __init__(
+        self, team: Team, path: str | os.PathLike[str], identity: Mapping[str, Any]
+    ) -> None:
+        super().__init__(path, {**identity, "processes": team.size})
+        self._team = team
+        if not team.leads:
+            self.path = self.path.with_name(f"{self.path.name}.process-{team.rank}")
+
+    def keep(self, progress: Progress, edges: EdgeDistribution, *others: Stateful) -> None:
+        super().keep(progress, edges, *others)
+        self._team.fence()
+
+    def _newest(self) -> _Content | None:
+        content = super()._newest()
+        if content is not None:
+            self._refuse_another(content.manifest["identity"])
+        own = _iterations(content)
+        reached = [int(of_one) for (of_one,) in self._team.gather(np.array([own]))]
+        if min(reached) < 0 < max(reached):
+            raise CheckpointError(
+                f"the checkpoints {self.path.name} ... do not belong together: process "
+                f"{reached.index(min(reached))} has none, and process "
+                f"{reached.index(max(reached))} one after {max(reached)} outer iterations. Put all "
+                "of them where they were written, or delete them to start anew."
+            )
+        if min(reached) < 0:
+            return None
+        if own > min(reached) and self.previous.exists():
+            # This process was the faster one when all were ended: what was before?
+            os.replace(self.previous, self.path)
+            content = _decode(self.path)
+        if _iterations(content) != min(reached):
+            raise CheckpointError(
+                f"{self.path} is of outer iteration {own}, and that of process "
+                f"{reached.index(min(reached))} of {min(reached)}: delete them all to start anew."
+            )
+        return content
+
+
+def _iterations(content: _Content | None) -> int:
+    """How many outer iterations were done; -1 if there is nothing."""
+    return -1 if content is None else len(content.manifest["progress"]["history"])
 
 
 def _differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> list[str]:

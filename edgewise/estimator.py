@@ -21,11 +21,12 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from edgewise.bilevel.dynamics import SGD, Adam, Dynamics, Momentum
-from edgewise.checkpoint import Checkpoint, describe_problem
+from edgewise.checkpoint import Checkpoint, SharedCheckpoint, describe_problem
 from edgewise.denoising import Denoiser
 from edgewise.graph.construct import knn_pairs
 from edgewise.graph.distribution import DenseEdges, EdgeDistribution
 from edgewise.graph.growing import GrowingEdges
+from edgewise.graph.sharded import ShardedEdges, SharedCandidates, agreed
 from edgewise.graph.similarity import SimilarityEdges
 from edgewise.induction import Induction, class_frequencies, far_distance, reaches
 from edgewise.inputs import (
@@ -42,6 +43,8 @@ from edgewise.nn.gcn import GCN
 from edgewise.nn.network import Network
 from edgewise.persistence import describe_parameters, load_classifier, save_classifier
 from edgewise.problem import Problem, Split, row_unit
+from edgewise.team import join_team, machines, on_duty
+from edgewise.teamwork import SharedObjective, in_one_piece, require_alike, require_shared
 from edgewise.train import Objective, Randomness, Score, TrainedNetwork, train_network
 
 if TYPE_CHECKING:
@@ -477,9 +480,17 @@ class LDSClassifier(TransductiveClassifier):
         -------
         self
         """
-        problem, seed = self._posed(X, y, graph, validation, early_stopping)
-        keeper = None if checkpoint is None else self._keeper(checkpoint, problem, seed)
-        return self._solved(problem, seed, self._solve(problem, seed, keeper))
+        with on_duty() as team:
+            problem, seed = self._posed(X, y, graph, validation, early_stopping)
+            if team is not None:
+                require_alike(team, self._identity(problem, seed))
+            keeper = None if checkpoint is None else self._keeper(checkpoint, problem, seed)
+            return self._solved(problem, seed, self._solve(problem, seed, keeper))
+
+    def _identity(self, problem: Problem, seed: int) -> dict[str, Any]:
+        """All that has a say in the course of a fit."""
+        kind = {"class": type(self).__name__, "seed": seed}
+        return {**kind, **describe_parameters(self), **describe_problem(problem)}
 
     def _keeper(self, path: str | PathLike[str], problem: Problem, seed: int) -> Checkpoint:
         if not isinstance(self.random_state, Integral):
@@ -488,24 +499,30 @@ class LDSClassifier(TransductiveClassifier):
                 "else the fit that goes on from it would be another one. Use random_state=0."
             )
         # What may be changed to go further, or is done when all is learned.
-        free = ("random_state", "callbacks", "patience", "max_outer_iterations", "refit")
-        parameters = describe_parameters(self)
-        identity = {name: value for name, value in parameters.items() if name not in free}
-        kind = {"class": type(self).__name__, "random_state": int(self.random_state)}
-        return Checkpoint(path, {**kind, **identity, **describe_problem(problem), "seed": seed})
+        free = ("callbacks", "patience", "max_outer_iterations", "refit")
+        everything = self._identity(problem, seed)
+        identity = {name: value for name, value in everything.items() if name not in free}
+        team = join_team()
+        if team is not None:
+            return SharedCheckpoint(team, path, identity)
+        return Checkpoint(path, identity)
 
     def _solve(
         self, problem: Problem, seed: int, keeper: Checkpoint | None = None
     ) -> NDArray[np.float64]:
+        team = join_team()
         randomness = Randomness(seed, self.device)
         objective = self._objective(problem)
         if self.edges == "similarity":
             progress = self._learn_similarity(problem, randomness, keeper)
         else:
+            edges = self._initial_edges(problem)
+            if team is not None:
+                require_shared(edges)
             progress = learn(
                 problem,
                 objective,
-                self._initial_edges(problem),
+                edges,
                 OPTIMIZERS[self.inner_optimizer](self.inner_learning_rate),
                 self._schedule(),
                 randomness,
@@ -516,12 +533,12 @@ class LDSClassifier(TransductiveClassifier):
         self.n_iter_ = len(self.history_)
         model = self._kept(progress)
         self.best_iteration_ = model.iteration
-        self.edges_ = model.edges
         self.validation_score_ = model.scores.early_stopping
         weights, probabilities = model.weights, model.probabilities
         if self.refit:
             refitted = self._refitted(problem, model, randomness)
             weights, probabilities = refitted.weights, refitted.probabilities
+        self.edges_ = model.edges if team is None else in_one_piece(model.edges)
         self.weights_ = [part.cpu().numpy() for part in objective.unflatten(weights)]
         self._far = far_distance(problem.features, self.metric)
         self._reach = reaches(problem.features, self.k, self.metric)
@@ -601,39 +618,47 @@ class LDSClassifier(TransductiveClassifier):
         return row_unit(features) if self.rescale else 1.0
 
     def _objective(self, problem: Problem) -> Objective:
-        return Objective(
-            replace(problem, features=problem.features / self._unit(problem.features)),
-            self._network(),
-            weight_decay=self.weight_decay,
-            dtype=getattr(torch, self.dtype),
-            device=self.device,
-        )
+        seen = replace(problem, features=problem.features / self._unit(problem.features))
+        options: dict[str, Any] = {
+            "weight_decay": self.weight_decay,
+            "dtype": getattr(torch, self.dtype),
+            "device": self.device,
+        }
+        team = join_team()
+        if team is not None:
+            return SharedObjective(team, seen, self._network(), **options)
+        return Objective(seen, self._network(), **options)
 
     def _initial_edges(self, problem: Problem) -> EdgeDistribution:
+        n_nodes, weights, team = problem.n_nodes, problem.weights, join_team()
         pairs = problem.pairs
         if pairs is None:
             pairs = knn_pairs(problem.features, self.k, metric=self.metric)
+            pairs = pairs if team is None else agreed(team, pairs)
         dtype = getattr(torch, self.dtype)
         options: dict[str, Any] = {"dtype": dtype, "device": self.device}
-        n_nodes = problem.n_nodes
         if self.storage == "sparse" or (self.storage == "auto" and n_nodes > DENSE_UP_TO):
-            return GrowingEdges(
-                n_nodes,
-                pairs,
-                problem.weights,
-                max_edges_per_node=self.max_edges_per_node,
-                **options,
-            )
+            options["max_edges_per_node"] = self.max_edges_per_node
+            if team is not None:
+                return SharedCandidates(team, n_nodes, pairs, weights, **options)
+            return GrowingEdges(n_nodes, pairs, weights, **options)
         require_memory(
-            DENSE_COPIES * dtype.itemsize * n_nodes * (n_nodes - 1) // 2,
+            DENSE_COPIES * dtype.itemsize * n_nodes * (n_nodes - 1) // 2 // machines(),
             f"a probability for each pair of {n_nodes} rows (storage='dense')",
-            "Use storage='sparse', which is linear in the rows.",
+            "Use storage='sparse', which is linear in the rows, or more machines (torchrun).",
         )
-        return DenseEdges(n_nodes, pairs, problem.weights, **options)
+        if team is not None:
+            return ShardedEdges(team, n_nodes, pairs, weights, **options)
+        return DenseEdges(n_nodes, pairs, weights, **options)
 
     def _learn_similarity(
         self, problem: Problem, randomness: Randomness, keeper: Checkpoint | None
     ) -> Progress:
+        if join_team() is not None:
+            raise ValueError(
+                "edges='similarity' has too few parameters to be divided among processes: start "
+                "it without torchrun, or use edges='free'."
+            )
         if problem.pairs is not None:
             raise ValueError(
                 "edges='similarity' learns a graph from the features alone, but a graph was given: "

@@ -235,6 +235,8 @@ class DenseEdges(EdgeDistribution):
     array([1., 0.], dtype=float32)
     """
 
+    _sampler_type: type[BernoulliSampler] = BernoulliSampler
+
     def __init__(
         self,
         n_nodes: int,
@@ -266,7 +268,7 @@ class DenseEdges(EdgeDistribution):
         block_rows = np.repeat(np.arange(self.n_nodes), np.diff(self._row_blocks))
         within = np.arange(self._row_blocks[-1]) - self._row_blocks[block_rows]
         starts = self._offsets[block_rows] + BLOCK * within
-        self._sampler = BernoulliSampler(self._theta, np.append(starts, self._offsets[-1]))
+        self._sampler = self._sampler_type(self._theta, np.append(starts, self._offsets[-1]))
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in ("n_nodes", "dtype", "device", "_theta")}
@@ -289,17 +291,20 @@ class DenseEdges(EdgeDistribution):
 
     def probability(self, rows: ArrayLike, cols: ArrayLike) -> NDArray[Any]:
         first, second = np.asarray(rows, np.int64), np.asarray(cols, np.int64)
+        self._check_nodes(first, second)
+        low, high = np.minimum(first, second), np.maximum(first, second)
+        proper = low != high
+        values = np.zeros(proper.shape, self._theta.dtype)
+        values[proper] = self._theta[self._position(low[proper], high[proper])]
+        return values
+
+    def _check_nodes(self, first: NDArray[np.int64], second: NDArray[np.int64]) -> None:
         nodes = np.concatenate([first.ravel(), second.ravel()])
         unknown = nodes[(nodes < 0) | (nodes >= self.n_nodes)]
         if len(unknown):  # its place would be that of another pair
             raise IndexError(
                 f"no pair with node {unknown[0]}: nodes are numbered 0 to {self.n_nodes - 1}"
             )
-        low, high = np.minimum(first, second), np.maximum(first, second)
-        proper = low != high
-        values = np.zeros(proper.shape, self._theta.dtype)
-        values[proper] = self._theta[self._position(low[proper], high[proper])]
-        return values
 
     def descend(self, gradient: EdgeGradient, rate: float) -> None:
         for start, stop in bands(self.n_nodes):
@@ -324,7 +329,7 @@ class DenseEdges(EdgeDistribution):
         return self._pairs(positions), self._theta[positions]
 
     def copy(self) -> DenseEdges:
-        twin = object.__new__(DenseEdges)
+        twin = object.__new__(type(self))
         twin.__setstate__({**self.__getstate__(), "_theta": self._theta.copy()})
         return twin
 
