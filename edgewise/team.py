@@ -240,6 +240,18 @@ def leads() -> bool:
     return launched_processes() == 1 or os.environ["RANK"] == "0"
 
 
+def first_to_complain() -> bool:
+    """Whether this process is to say what went wrong: the first of those that have joined.
+
+    Examples
+    --------
+    >>> first_to_complain()
+    True
+    """
+    joined = _join.cache_info().currsize > 0
+    return _join().first_to_complain() if joined else leads()
+
+
 def join_team() -> Team | None:
     """The team of this process; None if it is alone. All processes must come to join."""
     return None if launched_processes() == 1 else _join()

@@ -7,6 +7,7 @@ error is one line and exit code 2; ``--debug`` shows its traceback.
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 import traceback
 import warnings
@@ -27,6 +28,13 @@ from edgewise.cli import (
     predict,
     report,
     reproduce,
+)
+from edgewise.team import (
+    LostProcessError,
+    first_to_complain,
+    launched_processes,
+    leads,
+    machines,
 )
 
 FAILURE = 2
@@ -59,6 +67,7 @@ def _print_version(wanted: bool) -> None:
 
 @app.callback()
 def _options(
+    context: typer.Context,
     version: Annotated[
         bool,
         typer.Option(
@@ -68,6 +77,12 @@ def _options(
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
 ) -> None:
     """Options of the command itself; `main` handles ``--debug``, wherever it stands."""
+    command = context.invoked_subcommand
+    if launched_processes() > 1 and command != "fit":
+        raise ValueError(
+            f"edgewise {command} works in one process: start it without torchrun (of several "
+            "processes only edgewise fit makes use)"
+        )
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -108,10 +123,11 @@ def _run(arguments: list[str], debug: bool) -> int:
     except Exception as error:
         if debug:
             traceback.print_exc()
-        elif message := _in_one_line(error):  # none if there was nothing to do but show help
-            print(f"edgewise: {message}", file=sys.stderr)
+        elif first_to_complain() and (message := _in_one_line(error)):  # no message: help was shown
+            hint = _how_to_go_on(arguments) if isinstance(error, LostProcessError) else ""
+            print(f"edgewise: {message}{hint}", file=sys.stderr)
         return FAILURE
-    if code == INTERRUPTED:
+    if code == INTERRUPTED and leads():
         print("edgewise: interrupted", file=sys.stderr)
     return code
 
@@ -126,10 +142,22 @@ def _in_one_line(error: Exception) -> str:
     return f"{type(error).__name__}: {message} (--debug shows where)"
 
 
+def _how_to_go_on(arguments: Sequence[str]) -> str:
+    """What to do after one of several processes was lost."""
+    if not any(argument.split("=")[0] == "--checkpoint" for argument in arguments):
+        return ". Nothing was kept: with --checkpoint FILE a fit can go on after that"
+    if machines() > 1:
+        return ". To go on, give the same torchrun command on every machine"
+    processes = launched_processes()
+    command = f"torchrun --nproc-per-node {processes} -m edgewise {shlex.join(arguments)}"
+    return f". To go on: {command}"
+
+
 @contextmanager
 def _warnings_in_one_line() -> Iterator[None]:
     def show(message: Any, category: type[Warning], *_: Any, **__: Any) -> None:
-        print(f"edgewise: warning: {' '.join(str(message).split())}", file=sys.stderr)
+        if leads():
+            print(f"edgewise: warning: {' '.join(str(message).split())}", file=sys.stderr)
 
     with warnings.catch_warnings():
         warnings.showwarning = show

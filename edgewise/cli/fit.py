@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -23,6 +24,7 @@ from edgewise.cli.folder import FILES, write_run
 from edgewise.cli.machine import limit_threads
 from edgewise.cli.output import print_json, results
 from edgewise.files import require_folder
+from edgewise.team import leads, on_duty
 
 if TYPE_CHECKING:
     from edgewise.datasets import Dataset
@@ -217,7 +219,8 @@ def fit(
         "patience": patience,
         "max_outer_iterations": max_outer_iterations,
     }
-    watching = Watching(profile, checkpoint, tensorboard)
+    out = out if leads() else None
+    watching = Watching(profile, checkpoint, tensorboard if leads() else None)
     if out is not None:
         require_folder(out)  # now, rather than fail after a long fit
     table = TableFit(
@@ -226,21 +229,22 @@ def fit(
     if is_table(table):
         if keep_edges is not None or no_graph:
             raise typer.BadParameter("--keep-edges and --no-graph are about data sets by name")
-        with limit_threads(threads):
+        with on_duty(), limit_threads(threads):
             metrics = table.run(parameters, seed, out, (top_edges, edge_threshold), watching)
         if json:
             print_json(metrics)
         else:
             print_table_summary(metrics, out)
         return
-    with limit_threads(threads):
-        task = _task(source, keep_edges, no_graph, seed, parameters)
+    with on_duty() as team, limit_threads(threads):
+        # So that a data set is downloaded once.
+        with nullcontext() if team is None else team.leader_first(source):
+            task = _task(source, keep_edges, no_graph, seed, parameters)
         fitted = _fitted(task, watching)
         metrics = _metrics(task, fitted)
         if out is not None:  # of use to the report
             metrics |= baseline(fitted, _arguments(task), task.dataset.labels, task.dataset.test)
-    if out is not None:
-        write_run(out, task, fitted, metrics, top_edges, edge_threshold)
+            write_run(out, task, fitted, metrics, top_edges, edge_threshold)
     if json:
         print_json(metrics)
     else:

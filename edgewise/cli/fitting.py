@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from edgewise.cli.machine import peak_rss_mb, threads_in_use
 from edgewise.cli.output import notes
+from edgewise.team import join_team
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -77,10 +78,12 @@ def watched_fit(
     """
     from edgewise.estimator import LDSClassifier
     from edgewise.graph.construct import knn_pairs
+    from edgewise.graph.sharded import agreed
     from edgewise.inputs import adjacency_pairs
     from edgewise.report.profile import CycleClock, profiled
     from edgewise.report.tensorboard import TensorBoardLog
 
+    team = join_team()
     classifier = LDSClassifier(**parameters, random_state=seed)
     watch = _display(title, classifier)
     clock = CycleClock()
@@ -97,6 +100,7 @@ def watched_fit(
         if graph is None:
             # What the classifier would do itself; here, because edges.csv says what was there.
             graph = knn_pairs(given["X"], classifier.k, metric=classifier.metric)
+            graph = graph if team is None else agreed(team, graph)
             given["graph"] = graph if classifier.edges == "free" else None
         initial, _ = adjacency_pairs(graph, given["X"].shape[0])
         classifier.fit(**given, checkpoint=watching.checkpoint)
@@ -113,9 +117,9 @@ def _display(title: str, classifier: LDSClassifier) -> LiveProgress:
     from edgewise.report.progress import LiveProgress
 
     if classifier.edges == "similarity":  # goes through a fixed number of stages
-        return LiveProgress(None, title, max_iterations=len(SimilaritySchedule().stages()))
+        return LiveProgress(None, title, notes(), max_iterations=len(SimilaritySchedule().stages()))
     most = classifier.max_outer_iterations
-    return LiveProgress(classifier.patience, title, max_iterations=most)
+    return LiveProgress(classifier.patience, title, notes(), max_iterations=most)
 
 
 def baseline(
@@ -194,6 +198,23 @@ def figures(fitted: Fitted) -> dict[str, Any]:
         "threads": threads_in_use(),
         "interrupted": fitted.interrupted,
         "edgewise_version": __version__,
+        **_of_each_process(),
+    }
+
+
+def _of_each_process() -> dict[str, Any]:
+    """What several processes took and were told; nothing where there is one."""
+    team = join_team()
+    if team is None:
+        return {}
+    import numpy as np
+
+    own = np.array([peak_rss_mb() or np.nan, team.received])
+    peaks, received = zip(*(part.tolist() for part in team.gather(own)), strict=True)
+    return {
+        "processes": team.size,
+        "peak_rss_mb_of_each": list(peaks),
+        "received_bytes_of_each": [int(count) for count in received],
     }
 
 
@@ -224,6 +245,12 @@ def print_summary(metrics: Mapping[str, Any], heading: str) -> None:
         "time": f"{metrics['seconds']:.1f} s{an_update}, {metrics['threads']} thread(s), "
         f"{metrics['peak_rss_mb']:.0f} MB at most",
     }
+    if "processes" in metrics:
+        received = max(metrics["received_bytes_of_each"]) / 1e6
+        lines["processes"] = (
+            f"{metrics['processes']}, each with {max(metrics['peak_rss_mb_of_each']):.0f} MB at "
+            f"most, and {received:.1f} MB received from others"
+        )
     if labels["test"]:
         accuracy = f"{metrics['test_accuracy']:.1%} of {labels['test']:,} rows"
         lines = {"test accuracy": accuracy, **lines}

@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 
+from edgewise.team import leads
+
 # Where nobody looks, tables need not fit into a window: pipes and files get whole words.
 WIDTH_OF_A_FILE = 160
 
@@ -27,12 +29,14 @@ def notes() -> Console:
 
 def _console(is_terminal: bool, stderr: bool = False) -> Console:
     width = None if is_terminal else WIDTH_OF_A_FILE
-    return Console(stderr=stderr, width=width, highlight=False)
+    # Of several processes on one fit, one speaks.
+    return Console(stderr=stderr, width=width, highlight=False, quiet=not leads())
 
 
 def print_json(record: Mapping[str, Any]) -> None:
     """Print one JSON object on one line of the standard output."""
-    print(json.dumps(plain(record), allow_nan=False))
+    if leads():
+        print(json.dumps(plain(record), allow_nan=False))
 
 
 def plain(value: Any) -> Any:
