@@ -22,15 +22,16 @@ import torch
 from edgewise import LDSClassifier
 from edgewise import team as team_module
 from edgewise.bilevel.lowrank import Factors, LowRank
-from edgewise.graph import sharded
+from edgewise.graph import growing, sharded
 from edgewise.graph.construct import random_pairs
 from edgewise.graph.distribution import DenseEdges
-from edgewise.graph.growing import GrowingEdges
 from edgewise.graph.pairs import Pairs
 from edgewise.learn import Callback
 from edgewise.nn.gcn import GCN
 from edgewise.team import join_team
 
+# So small that every process has a part of each scan for candidates.
+growing.TILE_COLS = sharded.TILE_COLS = 8
 N_NODES = 60
 ALL_PAIRS = Pairs(*(ends.astype(np.int64) for ends in np.triu_indices(N_NODES, 1)))
 QUICK = {
@@ -112,7 +113,7 @@ def sparse_course():
     options = {"max_edges_per_node": 8, "growth_interval": 2}
     team = join_team()
     if team is None:
-        return course(GrowingEdges(N_NODES, initial(), **options))
+        return course(growing.GrowingEdges(N_NODES, initial(), **options))
     return course(sharded.SharedCandidates(team, N_NODES, initial(), **options))
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -186,7 +185,7 @@ def most_negative(
     n_nodes: int,
     known: Pairs,
     count: int,
-    scanned: Iterable[tuple[int, int]] | None = None,
+    columns: tuple[int, int] | None = None,
 ) -> tuple[Pairs, NDArray[Any]]:
     """The `count` pairs outside `known` with the most negative derivatives, and these.
 
@@ -201,8 +200,9 @@ def most_negative(
     n_nodes : int
     known : Pairs
     count : int
-    scanned : iterable of (start, stop), optional
-        Only pairs whose smaller node is in these stretches, which follow one another.
+    columns : (start, stop), optional
+        A part of the scan: that of these columns, from a multiple of `TILE_COLS` so that products
+        round as in the whole. Stretches that cover all nodes find each pair once.
 
     Returns
     -------
@@ -210,23 +210,15 @@ def most_negative(
         Of equal derivatives the first are taken; only negative ones are.
     derivatives : ndarray
     """
-    stretches = [(0, n_nodes)] if scanned is None else list(scanned)
-    start, stop = (stretches[0][0], stretches[-1][1]) if stretches else (0, 0)
+    columns = (0, n_nodes) if columns is None else columns
     selection = Selection(n_nodes, count, gradient.shift.dtype)
     bounds = gradient.row_bounds()
     touched = np.flatnonzero(bounds)
     strongest = np.sort(touched[np.argsort(-bounds[touched], kind="stable")[:SCAN_ROWS]])
-    first, last = np.searchsorted(strongest, [start, stop])
-    incidence = Incidence(known, n_nodes)
     is_row = np.zeros(n_nodes, np.bool_)
     is_row[strongest] = True
-    # The smaller node is the column, or the row: then the other may be any further column.
-    for rows, columns in (
-        (strongest[first:], (start, stop)),
-        (strongest[first:last], (stop, n_nodes)),
-    ):
-        _scan(gradient, rows, columns, is_row, incidence, selection)
-    _add_untouched(gradient, np.flatnonzero(bounds == 0), (start, stop), known, selection)
+    _scan(gradient, strongest, columns, is_row, Incidence(known, n_nodes), selection)
+    _add_untouched(gradient, np.flatnonzero(bounds == 0), columns, known, selection)
     return selection.result()
 
 

@@ -22,8 +22,8 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 
 from edgewise.graph.candidates import CandidateEdges
-from edgewise.graph.distribution import DenseEdges, EdgeDistribution, EdgeGradient, bands
-from edgewise.graph.growing import GrowingEdges, lowest, most_negative
+from edgewise.graph.distribution import DenseEdges, EdgeDistribution, EdgeGradient
+from edgewise.graph.growing import TILE_COLS, GrowingEdges, Selection, most_negative
 from edgewise.graph.pairs import Pairs
 from edgewise.graph.sampling import BernoulliSegment, Extent
 from edgewise.snapshot import Snapshot
@@ -216,14 +216,15 @@ class SharedCandidates(GrowingEdges):
         super().descend(_SharedGradient(gradient, self.team), rate)
 
     def _wanted(self, gradient: EdgeGradient) -> tuple[Pairs, NDArray[Any]]:
-        lengths = np.arange(self.n_nodes - 1, -1, -1)
-        share = (np.cumsum(lengths) - lengths) * self.team.size // max(1, lengths.sum())
-        own = [band for band in bands(self.n_nodes) if share[band[0]] == self.team.rank]
-        found, slopes = most_negative(gradient, self.n_nodes, self.pairs, self.capacity, own)
-        keys = np.concatenate(self.team.gather(found.rows * self.n_nodes + found.cols))
-        slopes = np.concatenate(self.team.gather(slopes))
-        best = lowest(slopes, self.capacity)
-        return Pairs(keys[best] // self.n_nodes, keys[best] % self.n_nodes), slopes[best]
+        n_tiles = -(-self.n_nodes // TILE_COLS)
+        first, last = (n_tiles * (self.team.rank + part) // self.team.size for part in (0, 1))
+        columns = (first * TILE_COLS, min(last * TILE_COLS, self.n_nodes))
+        found, slopes = most_negative(gradient, self.n_nodes, self.pairs, self.capacity, columns)
+        selection = Selection(self.n_nodes, self.capacity, slopes.dtype)
+        of_all = (self.team.gather(part) for part in (*found, slopes))
+        for rows, cols, values in zip(*of_all, strict=True):
+            selection.add(rows, cols, values)
+        return selection.result()
 
     def whole(self) -> EdgeDistribution:
         """The distribution of one process."""
@@ -237,7 +238,8 @@ class _SharedGradient:
 
     def __init__(self, gradient: EdgeGradient, team: Team) -> None:
         self.shift = gradient.shift
-        self.band = gradient.band
+        self.band, self.tile = gradient.band, gradient.tile
+        self.row_bounds = gradient.row_bounds
         self._gradient = gradient
         self._team = team
 
