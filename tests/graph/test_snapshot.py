@@ -7,6 +7,7 @@ import pytest
 import torch
 from numpy.testing import assert_array_equal
 
+from edgewise.bilevel.lowrank import Factors, LowRank
 from edgewise.graph.candidates import CandidateEdges
 from edgewise.graph.distribution import DenseEdges, EdgeDistribution
 from edgewise.graph.growing import GrowingEdges
@@ -35,25 +36,17 @@ MAKERS = {
 }
 
 
-class Gradient:
+def gradient(seed, dtype):
     """A derivative by the edges, made up."""
-
-    def __init__(self, seed, dtype):
-        rng = np.random.default_rng(seed)
-        real = np.float64 if dtype == torch.float64 else np.float32
-        self.full = rng.normal(scale=0.5, size=(N, N)).astype(real)
-        self.shift = rng.normal(scale=0.1, size=N).astype(real)
-
-    def band(self, start, stop):
-        return self.full[start:stop, start:].copy()
-
-    def at_pairs(self, rows, cols):
-        return self.full[rows, cols] + self.shift[rows] + self.shift[cols]
+    rng = np.random.default_rng(seed)
+    left = torch.tensor(rng.normal(scale=0.4, size=(N, N)), dtype=dtype)
+    shift = rng.normal(scale=0.1, size=N).astype(left.numpy().dtype)
+    return LowRank([Factors(np.arange(N), left, torch.eye(N, dtype=dtype))], shift)
 
 
 def descend(edges, seeds):
     for seed in seeds:
-        edges.descend(Gradient(seed, edges.dtype), 0.5)
+        edges.descend(gradient(seed, edges.dtype), 0.5)
 
 
 def assert_same(first, second):
