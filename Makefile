@@ -11,7 +11,7 @@ ARGS ?=
 export OMP_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test docs lint format types benchmark check-python
+.PHONY: help demo test coverage docs lint format types benchmark check-python
 
 help:  ## show this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | column -t -s '|' 2>/dev/null \
@@ -25,6 +25,16 @@ test: .venv/.installed-dev  ## lint, type-check, tests and doctests (JOBS=2 proc
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -n $(JOBS) $(ARGS)
+
+# What Numba compiles leaves no trace, so the kernels run again as plain Python.
+COVERED := tests/bilevel tests/graph tests/test_learn.py tests/test_learn_similarity.py \
+	tests/test_problem.py tests/test_estimator.py tests/test_induction.py
+KERNELS := tests/graph/test_kernels.py tests/graph/test_sampled.py tests/graph/test_growing.py \
+	tests/bilevel/test_lowrank.py
+coverage: .venv/.installed-dev  ## lines and branches of graph, bilevel, learn and estimator (at least 95 %)
+	$(BIN)/python -m pytest -q -n $(JOBS) --cov --cov-report= $(COVERED)
+	NUMBA_DISABLE_JIT=1 $(BIN)/python -m pytest -q -n $(JOBS) --cov --cov-append --cov-report= $(KERNELS)
+	$(BIN)/coverage report --fail-under=95
 
 docs: .venv/.installed-docs  ## build the documentation into docs/_build (warnings are errors)
 	$(BIN)/sphinx-build -W --keep-going -q -b html docs docs/_build

@@ -28,6 +28,7 @@ TESTS = {
     "edgewise.bilevel.dynamics": ["tests/bilevel/test_dynamics.py"],
     "edgewise.bilevel.lowrank": ["tests/bilevel/test_lowrank.py"],
     "edgewise.bilevel.hypergradient": ["tests/bilevel/test_hypergradient.py"],
+    "edgewise.bilevel.losses": ["tests/bilevel/test_hypergradient.py"],
     "edgewise.graph.sampling": ["tests/graph/test_sampling.py"],
 }
 KERNELS = "edgewise.graph.kernels"  # never changed: the tests would take as long as to compile it
@@ -50,6 +51,9 @@ SWAPS: dict[type[ast.AST], type[ast.AST]] = {
     ast.And: ast.Or,
     ast.Or: ast.And,
 }
+# Operators by the names that they have in PyTorch and NumPy.
+METHODS = {"add": "sub", "sub": "add", "mul": "div", "div": "mul", "sqrt": "square"}
+METHODS |= {f"{name}_": f"{other}_" for name, other in METHODS.items()}
 
 
 def mutants(tree: ast.Module) -> Iterator[tuple[int, str, ast.Module]]:
@@ -73,6 +77,8 @@ def changes(node: ast.AST) -> list[Any]:
         return ["drop"]
     if isinstance(node, (ast.IfExp, ast.If)):
         return ["negate"]
+    if isinstance(node, ast.Attribute) and node.attr in METHODS:
+        return [METHODS[node.attr]]
     if isinstance(node, ast.Constant) and type(node.value) in (int, float, bool):
         return ["flip"] if isinstance(node.value, bool) else [1]
     return []
@@ -87,6 +93,8 @@ def apply(node: Any, change: Any) -> None:
             node.operand = ast.UnaryOp(ast.Not(), node.operand)
     elif isinstance(node, (ast.IfExp, ast.If)):
         node.test = ast.UnaryOp(ast.Not(), node.test)
+    elif isinstance(node, ast.Attribute):
+        node.attr = change
     elif isinstance(node, ast.Constant):
         node.value = not node.value if isinstance(node.value, bool) else node.value + 1
     else:

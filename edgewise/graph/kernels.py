@@ -9,8 +9,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from edgewise.compiled import njit
 
 # Sums over a block may be reordered (that is what lets them use vector registers); nothing else is
 # relaxed: NaN and infinities keep their meaning.

@@ -22,12 +22,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from numba import njit
 from numpy.typing import NDArray
 from torch import Tensor
 
 from edgewise.bilevel.losses import Derivatives, flatten
 from edgewise.bilevel.lowrank import LowRank, RowProduct
+from edgewise.compiled import njit
 from edgewise.graph import kernels
 from edgewise.graph.sampled import Graph, SparseOperator
 from edgewise.nn.network import Features, dropout_lanes, kept_lanes, transposed_product

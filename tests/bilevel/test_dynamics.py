@@ -164,3 +164,10 @@ def test_constants_unless_others_are_given():
     assert Momentum(0.1).momentum == 0.9
     adam = Adam(0.1)
     assert (adam.beta1, adam.beta2, adam.epsilon) == (0.9, 0.999, 1e-8)
+
+
+def test_a_state_cannot_be_changed():
+    """A trajectory keeps states to differentiate at them later."""
+    state = SGD(0.1).start(normal(0, 3))
+    with pytest.raises(AttributeError, match="count"):
+        state.count = 5
