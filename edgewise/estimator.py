@@ -6,6 +6,7 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cached_property
 from itertools import pairwise
 from numbers import Integral, Real
 from os import PathLike
@@ -309,6 +310,10 @@ class LDSClassifier(TransductiveClassifier):
     max_outer_iterations : int, default=1000
     n_samples : int, default=16
         Graphs that class probabilities are averaged over.
+    batch_size : int or None, default=None
+        Labelled rows that a step looks at, with their neighbourhoods in a sampled graph; None for
+        all. For graphs where a step on all of it takes too long or too much memory. Under dense
+        storage every row is in everybody's neighbourhood, so it saves nothing there.
     refit : bool, default=False
         Whether the network is fitted once more, on all labelled rows, under the learned edges.
     network : Network, optional
@@ -378,6 +383,7 @@ class LDSClassifier(TransductiveClassifier):
         "patience": [Interval(Integral, 1, None, closed="left")],
         "max_outer_iterations": [Interval(Integral, 1, None, closed="left")],
         "n_samples": [Interval(Integral, 1, None, closed="left")],
+        "batch_size": [Interval(Integral, 1, None, closed="left"), None],
         "refit": ["boolean"],
         "network": [Network, None],
         "dtype": [StrOptions({"float32", "float64"})],
@@ -410,6 +416,7 @@ class LDSClassifier(TransductiveClassifier):
         patience: int = 20,
         max_outer_iterations: int = 1000,
         n_samples: int = 16,
+        batch_size: int | None = None,
         refit: bool = False,
         network: Network | None = None,
         dtype: Literal["float32", "float64"] = "float32",
@@ -438,6 +445,7 @@ class LDSClassifier(TransductiveClassifier):
         self.patience = patience
         self.max_outer_iterations = max_outer_iterations
         self.n_samples = n_samples
+        self.batch_size = batch_size
         self.refit = refit
         self.network = network
         self.dtype = dtype
@@ -541,7 +549,7 @@ class LDSClassifier(TransductiveClassifier):
         self.edges_ = model.edges if team is None else in_one_piece(model.edges)
         self.weights_ = [part.cpu().numpy() for part in objective.unflatten(weights)]
         self._far = far_distance(problem.features, self.metric)
-        self._reach = reaches(problem.features, self.k, self.metric)
+        self.__dict__.pop("_reach", None)  # that of an earlier fit
         return probabilities
 
     def save(self, path: str | PathLike[str]) -> None:
@@ -582,6 +590,11 @@ class LDSClassifier(TransductiveClassifier):
         """
         classifier: Self = load_classifier(cls, path, network=network, device=device)
         return classifier
+
+    @cached_property
+    def _reach(self) -> NDArray[np.float64]:
+        # Found when it is asked for: among very many rows that takes as long as much of the fit.
+        return reaches(self._fitted_rows, self.k, self.metric)
 
     def _induction(self, rows: NDArray[np.int64]) -> Induction:
         return Induction(
@@ -664,6 +677,11 @@ class LDSClassifier(TransductiveClassifier):
                 "edges='similarity' learns a graph from the features alone, but a graph was given: "
                 "leave it out, or use edges='free'."
             )
+        if self.batch_size is not None:
+            raise ValueError(
+                "edges='similarity' sees all rows at each step: use batch_size=None, or "
+                "edges='free'."
+            )
         options: dict[str, Any] = {"dtype": getattr(torch, self.dtype), "device": self.device}
         return learn_similarity(
             problem,
@@ -695,6 +713,7 @@ class LDSClassifier(TransductiveClassifier):
             max_outer_iterations=self.max_outer_iterations,
             n_samples=self.n_samples,
             learn_inner_rate=self.learn_inner_rate,
+            batch_size=self.batch_size,
         )
 
     def _refitted(self, problem: Problem, model: Model, randomness: Randomness) -> TrainedNetwork:

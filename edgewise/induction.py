@@ -26,7 +26,7 @@ from scipy import sparse
 from sklearn.metrics import pairwise_distances
 from torch import Tensor
 
-from edgewise.graph.construct import Metric, nearest_neighbours
+from edgewise.graph.construct import Metric, nearest_neighbours, neighbours_within
 from edgewise.graph.sampled import Graph, csr_tensor
 from edgewise.nn.network import Network
 from edgewise.train import as_features
@@ -276,7 +276,5 @@ def reaches(features: Any, k: int, metric: Metric) -> NDArray[np.float64]:
     >>> reaches(np.array([[0.0], [1.0], [3.0]]), 1, "euclidean")
     array([1., 1., 2.])
     """
-    k = min(k, features.shape[0] - 1)
-    # A row itself is among the nearest, or there are copies of it, and it does not matter.
-    _, distances = nearest_neighbours(features, features, k + 1, metric)
-    return np.where(np.isinf(distances[:, 0]), 0.0, distances[:, k])
+    _, distances = neighbours_within(features, min(k, features.shape[0] - 1), metric)
+    return np.where(np.isinf(distances[:, 0]), 0.0, distances[:, -1])

@@ -6,12 +6,14 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
+from statistics import fmean
 from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from edgewise.batches import Draws
 from edgewise.bilevel.dynamics import Dynamics
 from edgewise.bilevel.hypergradient import Hypergradient, unrolled_hypergradient
 from edgewise.bilevel.lowrank import LowRank
@@ -42,6 +44,8 @@ class Schedule:
     max_outer_iterations : an upper bound on their number.
     n_samples : graphs that a prediction is averaged over.
     learn_inner_rate : whether the learning rate of the inner dynamics is an outer variable too.
+    batch_size : labelled rows that a step looks at, with their neighbourhoods; None for all. The
+        inner loss is then the mean over as many steps as see all rows.
     """
 
     tau: int | None = 5
@@ -54,6 +58,7 @@ class Schedule:
     max_outer_iterations: int = 1000
     n_samples: int = 16
     learn_inner_rate: bool = False
+    batch_size: int | None = None
 
     def __post_init__(self) -> None:
         if self.tau is not None and self.tau > self.max_inner_steps:
@@ -209,28 +214,37 @@ def learn(
         With the ``history`` and the ``best`` model.
     """
     progress = Progress()
+    hops = objective.network.hops
     if keeper:
         keeper.resume(progress, edges, dynamics, randomness)
-
-    def draw() -> Graph:
-        return edges.draw(randomness.graphs)  # A ~ Ber(theta)
 
     try:
         while not progress.is_over(schedule):
             started, first_update = time.perf_counter(), progress.updates
+            # Begun anew each time: a checkpoint need not know how far a round of batches is.
+            draws = Draws(edges, randomness.graphs, problem.split, schedule.batch_size, hops)
+            losses = deque[float](maxlen=draws.n_parts)
             start = dynamics.start(objective.initial_weights(randomness.weights))
             trajectory = deque([start], maxlen=schedule.window)
             stalled = Stalled(schedule.inner_patience, schedule.inner_tolerance)
-            for state, loss in inner_steps(objective, dynamics, draw, start, randomness.noise):
+            for state, loss in inner_steps(
+                objective, dynamics, draws.inner, start, randomness.noise
+            ):
                 trajectory.append(state)
-                ends = stalled(loss) or state.count >= schedule.max_inner_steps
+                losses.append(loss)
+                ends = stalled(fmean(losses)) or state.count >= schedule.max_inner_steps
                 if schedule.is_due(state.count, ends):
                     hypergradient = unrolled_hypergradient(
-                        objective, dynamics, trajectory, draw, randomness.noise
+                        objective,
+                        dynamics,
+                        trajectory,
+                        draws.inner_for_edges,
+                        randomness.noise,
+                        draws.outer,
                     )
                     require_finite(hypergradient, dynamics)
                     parts = [hypergradient.edges]
-                    parts += [term.gradient(draw, randomness.graphs) for term in terms]
+                    parts += [term.gradient(draws.whole, randomness.graphs) for term in terms]
                     eta = schedule.outer_rate(progress.updates)
                     edges.descend(LowRank.total(parts), eta)
                     if schedule.learn_inner_rate:
@@ -240,7 +254,7 @@ def learn(
                         callback.after_update(edges, progress)
                 if ends:
                     break
-            graphs = [draw() for _ in range(schedule.n_samples)]
+            graphs = [draws.whole() for _ in range(schedule.n_samples)]
             predicted = objective.probabilities(state.weights, graphs)
             scores = Scores.of(predicted, problem)
             progress.keep_if_better(state.weights, edges, predicted, scores)
@@ -249,7 +263,7 @@ def learn(
                     iteration=len(progress.history) + 1,
                     inner_steps=state.count,
                     outer_updates=progress.updates - first_update,
-                    inner_loss=loss,
+                    inner_loss=fmean(losses),
                     scores=scores,
                     expected_edges=edges.expected_edges(),
                     inner_learning_rate=dynamics.learning_rate,

@@ -100,6 +100,8 @@ class Objective(Losses):
         self.n_features = int(problem.features.shape[1])
         self.n_classes = problem.n_classes
         self.features = as_features(problem.features, dtype, self.device)
+        self._table = problem.features
+        self._labels = torch.tensor(problem.labels, device=self.device)
         self.train = self._labelled(problem, problem.split.train)
         self.validation = self._labelled(problem, problem.split.validation)
         self._shapes = [weight.shape for weight in self._fresh(torch.Generator())]
@@ -130,37 +132,58 @@ class Objective(Losses):
 
     def inner(self, weights: Sequence[Tensor], graph: Graph, noise: torch.Generator) -> Tensor:
         """L: mean cross-entropy on the training rows, with dropout, plus weight decay."""
-        logits = self.network.logits(weights, self.features, graph, noise)
-        rows, labels = self.train
+        logits = self.network.logits(weights, self._features_of(graph), graph, noise)
+        rows, labels, factor = self._seen(graph, self.train)
         cross_entropy = torch.nn.functional.cross_entropy(logits[rows], labels)
-        return cross_entropy + self.weight_decay * self.network.penalty(weights)
+        return factor * cross_entropy + self.weight_decay * self.network.penalty(weights)
 
     def outer(self, weights: Sequence[Tensor], graph: Graph) -> Tensor:
         """F: mean cross-entropy on the validation rows, nothing else."""
-        rows, labels = self.validation
-        logits = self.network.logits(weights, self.features, graph)
-        return torch.nn.functional.cross_entropy(logits[rows], labels)
+        rows, labels, factor = self._seen(graph, self.validation)
+        logits = self.network.logits(weights, self._features_of(graph), graph)
+        return factor * torch.nn.functional.cross_entropy(logits[rows], labels)
+
+    def _seen(self, graph: Graph, labelled: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor, float]:
+        """The labelled rows that count, in the graph's numbers, their labels, and a factor.
+
+        All rows, and 1; or the batch that the graph was drawn for, and the factor that makes the
+        mean over all batches the mean over all rows.
+        """
+        batch = getattr(graph, "batch", None)  # whatever multiplies will do for a graph
+        if batch is None:
+            return *labelled, 1.0
+        own, n_parts = batch
+        place = own if graph.nodes is None else np.searchsorted(graph.nodes, own)
+        rows = torch.from_numpy(place).to(self.device)
+        factor = len(own) * n_parts / len(labelled[0])
+        return rows, self._labels[torch.from_numpy(own).to(self.device)], factor
+
+    def _features_of(self, graph: Graph) -> Features:
+        nodes = getattr(graph, "nodes", None)
+        if nodes is None:
+            return self.features
+        if isinstance(self.features, Tensor):
+            return self.features[torch.from_numpy(nodes).to(self.device)]
+        return as_features(self._table[nodes], self.dtype, self.device)
 
     def inner_gradient(
         self, flat: Tensor, graph: Graph, noise: torch.Generator
     ) -> tuple[float, Tensor]:
         if not self._has_closed_form(graph):
             return super().inner_gradient(flat, graph, noise)
-        inner = GCNLoss(self._inner_loss(), self.unflatten(flat), self.features, graph, noise)
+        inner = self._gcn_loss(flat, graph, noise)
         return inner.value, inner.gradient
 
     def outer_gradient(self, flat: Tensor, graph: Graph) -> tuple[float, Derivatives]:
         if not self._has_closed_form(graph):
             return super().outer_gradient(flat, graph)
-        loss, weights = LabelledLoss(*self.validation), self.unflatten(flat)
-        outer = GCNLoss(loss, weights, self.features, graph, everywhere=True)
+        outer = self._gcn_loss(flat, graph, None, everywhere=True)
         return outer.value, outer.derivatives()
 
     def linearise_inner(self, flat: Tensor, graph: Graph, noise: torch.Generator) -> Linearised:
         if not self._has_closed_form(graph):
             return super().linearise_inner(flat, graph, noise)
-        loss, weights = self._inner_loss(), self.unflatten(flat)
-        return GCNLoss(loss, weights, self.features, graph, noise, everywhere=True)
+        return self._gcn_loss(flat, graph, noise, everywhere=True)
 
     def _has_closed_form(self, graph: Graph) -> bool:
         # A subclass, of either, may have changed what is computed.
@@ -169,9 +192,17 @@ class Objective(Losses):
         plain = plain and type(self.network) is GCN
         return plain and self.device.type == "cpu" and isinstance(graph.operator, SparseOperator)
 
-    def _inner_loss(self) -> LabelledLoss:
+    def _gcn_loss(
+        self, flat: Tensor, graph: Graph, noise: torch.Generator | None, *, everywhere: bool = False
+    ) -> GCNLoss:
+        """The inner loss; the outer one without `noise`."""
         assert isinstance(self.network, GCN)
-        return LabelledLoss(*self.train, self.weight_decay, self.network.dropout)
+        rows, labels, factor = self._seen(graph, self.validation if noise is None else self.train)
+        loss = LabelledLoss(rows, labels, factor=factor)
+        if noise is not None:
+            loss = loss._replace(weight_decay=self.weight_decay, dropout=self.network.dropout)
+        weights, features = self.unflatten(flat), self._features_of(graph)
+        return GCNLoss(loss, weights, features, graph, noise, everywhere=everywhere)
 
     @torch.no_grad()
     def probabilities(self, flat: Tensor, graphs: Sequence[Graph]) -> NDArray[np.float64]:

@@ -21,6 +21,7 @@ from torch import Tensor
 from edgewise.bilevel.dynamics import Dynamics, State
 from edgewise.bilevel.losses import Losses
 from edgewise.bilevel.lowrank import LowRank
+from edgewise.bilevel.parts import total_of_parts
 from edgewise.graph.sampled import Graph
 
 
@@ -40,6 +41,7 @@ def unrolled_hypergradient(
     trajectory: Sequence[State],
     draw: Callable[[], Graph],
     noise: torch.Generator,
+    draw_outer: Callable[[], Graph] | None = None,
 ) -> Hypergradient:
     """Differentiate the outer loss at ``trajectory[-1]`` through the steps that led there.
 
@@ -51,21 +53,25 @@ def unrolled_hypergradient(
         The states before each step to differentiate through, then the last state. With the last
         one alone this is the alternating scheme, tau = 0.
     draw : callable
-        Gives a freshly sampled graph.
+        Gives a freshly sampled graph, or what of it matters to a batch.
     noise : torch.Generator
         For dropout.
+    draw_outer : callable, optional
+        Gives the graph of the outer loss, if that is to be drawn in another way.
     """
     *earlier, last = trajectory
-    outer_loss, (weights, edges) = losses.outer_gradient(last.weights, draw())
+    graphs = [(draw_outer or draw)()]
+    outer_loss, (weights, edges) = losses.outer_gradient(last.weights, graphs[0])
     parts = [edges]
     memory = tuple(torch.zeros_like(slot) for slot in last.memory)
     learning_rate = 0.0
     for state in reversed(earlier):
-        inner = losses.linearise_inner(state.weights, draw(), noise)
+        graphs.append(draw())
+        inner = losses.linearise_inner(state.weights, graphs[-1], noise)
         back = dynamics.adjoint(state, inner.gradient, weights, memory)
         curvature, edges = inner.along(back.gradient)
         parts.append(edges)
         weights = back.weights + curvature
         memory = back.memory
         learning_rate += float(back.learning_rate)
-    return Hypergradient(LowRank.total(parts), learning_rate, weights, outer_loss)
+    return Hypergradient(total_of_parts(graphs, parts), learning_rate, weights, outer_loss)

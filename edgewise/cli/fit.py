@@ -162,6 +162,14 @@ def fit(
     patience: Annotated[
         int, typer.Option(help="Outer iterations without improvement before the end.", min=1)
     ] = 20,
+    batch_size: Annotated[
+        int | None,
+        typer.Option(
+            help="Labelled rows that a step looks at, with their neighbourhoods.",
+            show_default="all",
+            min=1,
+        ),
+    ] = None,
     max_outer_iterations: Annotated[int, typer.Option(help="The most there can be.", min=1)] = 1000,
     seed: Annotated[int, typer.Option(help="Of the split, the kept edges and the fit.", min=0)] = 0,
     out: Annotated[
@@ -218,6 +226,7 @@ def fit(
         "inner_learning_rate": inner_lr,
         "patience": patience,
         "max_outer_iterations": max_outer_iterations,
+        "batch_size": batch_size,
     }
     out = out if leads() else None
     watching = Watching(profile, checkpoint, tensorboard if leads() else None)

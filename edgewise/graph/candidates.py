@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from scipy.optimize import brentq
 from scipy.special import expit
 from sklearn.preprocessing import normalize
 
+from edgewise.graph import kernels
 from edgewise.graph.distribution import (
     BLOCK,
     EdgeDistribution,
@@ -18,7 +20,8 @@ from edgewise.graph.distribution import (
     check_probabilities,
     real_type,
 )
-from edgewise.graph.pairs import Pairs
+from edgewise.graph.pairs import Incidence, Pairs
+from edgewise.graph.sampled import Graph
 from edgewise.graph.sampling import BernoulliSampler
 from edgewise.snapshot import Snapshot
 
@@ -75,6 +78,7 @@ class CandidateEdges(EdgeDistribution):
     def _lay_out(self) -> None:
         bounds = np.append(np.arange(0, len(self._theta), BLOCK), len(self._theta))
         self._sampler = BernoulliSampler(self._theta, bounds.astype(np.int64))
+        self.__dict__.pop("_incidence", None)  # that of other candidates
 
     def __getstate__(self) -> dict[str, Any]:
         names = ("n_nodes", "pairs", "dtype", "device", "_theta")
@@ -87,6 +91,63 @@ class CandidateEdges(EdgeDistribution):
     def sample(self, rng: np.random.Generator | int) -> Pairs:
         drawn = self._sampler.draw(np.random.default_rng(rng))
         return Pairs(self.pairs.rows[drawn], self.pairs.cols[drawn])
+
+    def draw_around(
+        self,
+        rng: np.random.Generator,
+        rows: NDArray[np.int64],
+        hops: int,
+        *,
+        for_edges: bool,
+    ) -> Graph:
+        """Draws only pairs that end in what is reached, each one once.
+
+        The derivative by the pair {i, j} multiplies a cotangent at i, to which drawn edges lead
+        from `rows`, by what the network computes at j, be the pair drawn or not. So `for_edges`
+        one of the steps on each way may go along any candidate.
+        """
+        start, slots, others = self._incidence.start, self._incidence.slots, self._incidence.others
+        decided, drawn = np.zeros((2, self.pairs.n_pairs), np.bool_)
+        any_pair = np.ones(self.pairs.n_pairs, np.bool_)
+        near, far = np.zeros((2, self.n_nodes), np.bool_)  # far: after a step along a candidate
+        at, beyond = rows, rows[:0]
+        near[rows] = True
+        for hop in range(hops + 1):
+            asked = kernels.undecided(np.concatenate([at, beyond]), start, slots, decided)
+            drawn[asked] = rng.random(len(asked)) < self._theta[asked]
+            if hop == hops:  # these were drawn for the degrees only
+                break
+            if for_edges:
+                steps = ((beyond, drawn), (at, any_pair))
+                beyond = np.concatenate(
+                    [
+                        kernels.newly_reached(nodes, start, slots, others, pairs, far)
+                        for nodes, pairs in steps
+                    ]
+                )
+            at = kernels.newly_reached(at, start, slots, others, drawn, near)
+        return self._part(np.flatnonzero(near | far), np.flatnonzero(drawn))
+
+    def _part(self, nodes: NDArray[np.int64], drawn: NDArray[np.int64]) -> Graph:
+        """The graph of some nodes of a larger one, with the degrees of that."""
+        place = np.full(self.n_nodes, -1)
+        place[nodes] = np.arange(len(nodes))
+        first, second = place[self.pairs.rows[drawn]], place[self.pairs.cols[drawn]]
+        inside = (first >= 0) & (second >= 0)
+        leaving = np.maximum(first, second)[~inside]
+        graph = Graph.from_pairs(
+            Pairs(first[inside], second[inside]),
+            len(nodes),
+            further_degree=np.bincount(leaving, minlength=len(nodes)),
+            dtype=self.dtype,
+            device=self.device,
+        )
+        graph.nodes, graph.n_whole = nodes, self.n_nodes
+        return graph
+
+    @cached_property
+    def _incidence(self) -> Incidence:
+        return Incidence(self.pairs, self.n_nodes)
 
     def expected_edges(self) -> float:
         return self._sampler.expected()

@@ -123,6 +123,29 @@ class EdgeDistribution(ABC):
             self.sample(rng), self.n_nodes, dtype=self.dtype, device=self.device
         )
 
+    def draw_around(
+        self,
+        rng: np.random.Generator,
+        rows: NDArray[np.int64],
+        hops: int,
+        *,
+        for_edges: bool,
+    ) -> Graph:
+        """As much of one sampled graph as matters to a function of some rows' neighbourhoods.
+
+        In what is returned (see `Graph.nodes`) all is as in the whole graph for nodes that are at
+        most `hops` edges away from `rows`; with `for_edges`, also for those that derivatives by
+        the probabilities ask for. The whole graph is always right, if not cheap.
+
+        Parameters
+        ----------
+        rng : numpy.random.Generator
+        rows : ndarray of int64
+        hops : int
+        for_edges : bool
+        """
+        return self.draw(rng)
+
     def top_edges(self, count: int) -> tuple[Pairs, NDArray[Any]]:
         """The `count` most probable edges, by falling probability, and their probabilities."""
         pairs, probability = self.above(0.0)

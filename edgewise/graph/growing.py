@@ -12,6 +12,7 @@ from edgewise.graph import kernels
 from edgewise.graph.candidates import CandidateEdges
 from edgewise.graph.distribution import EdgeGradient
 from edgewise.graph.pairs import Incidence, Pairs
+from edgewise.graph.sampled import Graph
 from edgewise.snapshot import Snapshot
 
 # Rows of the gradient that one scan for new candidates multiplies out, at most.
@@ -87,9 +88,26 @@ class GrowingEdges(CandidateEdges):
         self.growth_interval = max(1, int(snapshot.settings["growth_interval"]))
         self._steps = int(snapshot.settings["steps"])
 
+    def draw_around(
+        self,
+        rng: np.random.Generator,
+        rows: NDArray[np.int64],
+        hops: int,
+        *,
+        for_edges: bool,
+    ) -> Graph:
+        """As for any candidates; but whole, if the next step asks about the other pairs too."""
+        if for_edges and self._grows_next:
+            return self.draw(rng)
+        return super().draw_around(rng, rows, hops, for_edges=for_edges)
+
+    @property
+    def _grows_next(self) -> bool:
+        return self._steps % self.growth_interval == 0
+
     def descend(self, gradient: EdgeGradient, rate: float) -> None:
         super().descend(gradient, rate)
-        if self._steps % self.growth_interval == 0:
+        if self._grows_next:
             found, slopes = self._wanted(gradient)
             # They were at probability 0, and take the same step.
             self._admit(found, np.clip(np.multiply(slopes, -rate), 0.0, 1.0))

@@ -157,6 +157,7 @@ def normalised_csr(
     rows: NDArray[np.int64],
     cols: NDArray[np.int64],
     weights: NDArray[Any],
+    degree: NDArray[np.float64],
     indptr: NDArray[np.int32],
     indices: NDArray[np.int32],
     data: NDArray[Any],
@@ -164,11 +165,11 @@ def normalised_csr(
 ) -> None:
     """Fill the CSR arrays of D~^{-1/2} (A + I) D~^{-1/2} from sorted pairs; `scale` is D~^{-1/2}.
 
-    `weights` has one entry a pair, or none when every edge weighs 1.
+    `weights` has one entry a pair, or none when every edge weighs 1. `degree` holds what there is
+    besides the pairs, the self-loop at least, and is added to.
     """
     n_nodes = len(scale)
     weighted = len(weights) > 0
-    degree = np.ones(n_nodes, np.float64)
     indptr[:] = 0
     for e in range(len(rows)):
         weight = np.float64(weights[e]) if weighted else 1.0
@@ -407,6 +408,50 @@ def incidence(
             others[cursor[i]] = j
             cursor[i] += 1
     return start, slots, others
+
+
+@njit(cache=True)
+def undecided(
+    nodes: NDArray[np.int64],
+    start: NDArray[np.int64],
+    slots: NDArray[np.int64],
+    decided: NDArray[np.bool_],
+) -> NDArray[np.int64]:
+    """Pairs of some nodes (see `incidence`) that are not decided yet; from now on they are."""
+    room = 0
+    for i in nodes:
+        room += start[i + 1] - start[i]
+    found = np.empty(room, np.int64)
+    n_found = 0
+    for i in nodes:
+        for at in range(start[i], start[i + 1]):
+            if not decided[slots[at]]:
+                decided[slots[at]] = True
+                found[n_found] = slots[at]
+                n_found += 1
+    return found[:n_found]
+
+
+@njit(cache=True)
+def newly_reached(
+    nodes: NDArray[np.int64],
+    start: NDArray[np.int64],
+    slots: NDArray[np.int64],
+    others: NDArray[np.int64],
+    open_pairs: NDArray[np.bool_],
+    reached: NDArray[np.bool_],
+) -> NDArray[np.int64]:
+    """Nodes joined to some nodes by open pairs, and not reached yet; from now on they are."""
+    found = np.empty(len(reached), np.int64)
+    n_found = 0
+    for i in nodes:
+        for at in range(start[i], start[i + 1]):
+            j = others[at]
+            if open_pairs[slots[at]] and not reached[j]:
+                reached[j] = True
+                found[n_found] = j
+                n_found += 1
+    return found[:n_found].copy()
 
 
 @njit(cache=True)

@@ -32,6 +32,13 @@ class TapeEntry(NamedTuple):
     product: Tensor  # Â H
 
 
+class Batch(NamedTuple):
+    """Labelled rows that stand for all of them: one of `n_parts` equally likely parts."""
+
+    rows: NDArray[np.int64]  # numbered as in the whole graph
+    n_parts: int
+
+
 class FixedMatrix:
     """A constant sparse matrix whose product with a dense one can be differentiated twice.
 
@@ -102,11 +109,24 @@ class Graph:
         The normalised adjacency, symmetric: a `SparseOperator`, or anything that multiplies.
     scale : Tensor, shape (n_nodes,)
         ``D~^{-1/2}``: the square roots of the inverse degrees, the self-loop counted.
+
+    Attributes
+    ----------
+    nodes : ndarray or None
+        Of a part of a larger graph: which of its nodes these are, in order. Degrees, and so the
+        entries of the operator, are those of the larger graph.
+    n_whole : int
+        Number of nodes of the larger graph.
+    batch : Batch or None
+        The labelled rows that the graph was drawn for, if not for all.
     """
 
     def __init__(self, operator: Any, scale: Tensor) -> None:
         self.operator = operator
         self.scale = scale
+        self.nodes: NDArray[np.int64] | None = None
+        self.n_whole = len(scale)
+        self.batch: Batch | None = None
         self.tape: list[TapeEntry] | None = None
         # Takes part in every product, so that also those with a constant H (``graph @ X``) are
         # seen by autograd, and hence by the tape, when a derivative is asked for.
@@ -123,10 +143,11 @@ class Graph:
         n_nodes: int,
         *,
         weights: Any = None,
+        further_degree: Any = None,
         dtype: torch.dtype = torch.float32,
         device: torch.device | str = "cpu",
     ) -> Graph:
-        """The graph of the given pairs.
+        """The graph of the given pairs; nodes may have a degree beyond these.
 
         Examples
         --------
@@ -143,7 +164,8 @@ class Graph:
         data = np.empty(n_entries, real)
         scale = np.empty(n_nodes, real)
         weight = np.empty(0, real) if weights is None else np.asarray(weights, real)
-        kernels.normalised_csr(pairs.rows, pairs.cols, weight, indptr, indices, data, scale)
+        degree = np.ones(n_nodes) if further_degree is None else 1.0 + further_degree
+        kernels.normalised_csr(pairs.rows, pairs.cols, weight, degree, indptr, indices, data, scale)
         matrix = torch.sparse_csr_tensor(
             torch.from_numpy(indptr),
             torch.from_numpy(indices),

@@ -31,6 +31,8 @@ class GCN(Network):
     torch.Size([3, 2])
     """
 
+    hops = 2
+
     def __init__(self, hidden_units: int = 16, dropout: float = 0.5) -> None:
         self.hidden_units = hidden_units
         self.dropout = dropout

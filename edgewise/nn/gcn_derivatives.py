@@ -34,12 +34,13 @@ from edgewise.nn.network import Features, dropout_lanes, kept_lanes, transposed_
 
 
 class LabelledLoss(NamedTuple):
-    """Mean cross-entropy on some (distinct) rows plus ``weight_decay |W1|^2``."""
+    """`factor` times the mean cross-entropy on some (distinct) rows, plus a squared norm of W1."""
 
     rows: Tensor
     labels: Tensor
     weight_decay: float = 0.0
     dropout: float = 0.0
+    factor: float = 1.0
 
 
 class GCNLoss:
@@ -83,7 +84,7 @@ class GCNLoss:
         self._H1 = features @ self._W1
         self._forward(noise, everywhere)
         Z2 = self._rows_of_product(self._rows, self._H2)
-        self.value, P, C2 = _cross_entropy(Z2.numpy(), loss.labels.numpy())
+        self.value, P, C2 = _cross_entropy(Z2.numpy(), loss.labels.numpy(), loss.factor)
         self._Z2, self._P, self._C2 = Z2, torch.from_numpy(P), torch.from_numpy(C2)
         self._B2 = self._product_of_rows(self._rows, self._C2)[self._near]
         self._C1 = (self._B2 @ self._W2.T).mul_(self._M)
@@ -140,7 +141,9 @@ class GCNLoss:
         dH2 = torch.addmm(self._U_all @ V2, dU, W2)
         dZ2 = self._rows_of_product(self._rows, dH2)
         weighted = self._P * dZ2
-        dC2 = (weighted - self._P * weighted.sum(dim=1, keepdim=True)).div_(len(dZ2))
+        dC2 = (weighted - self._P * weighted.sum(dim=1, keepdim=True)).mul_(
+            self._loss.factor / len(dZ2)
+        )
         near = torch.from_numpy(self._near)
         dB2 = self._product_of_rows(self._rows, dC2)[near]
         dC1 = torch.addmm(self._B2 @ V2.T, dB2, W2.T).mul_(self._M)
@@ -185,9 +188,9 @@ def _hidden_layer(
 
 @njit(cache=True)
 def _cross_entropy(
-    Z: NDArray[Any], labels: NDArray[np.int64]
+    Z: NDArray[Any], labels: NDArray[np.int64], factor: float
 ) -> tuple[float, NDArray[Any], NDArray[Any]]:
-    """Mean cross-entropy of logits, the softmax P, and the derivative by the logits."""
+    """`factor` times the mean cross-entropy of logits, softmax, derivative by the logits."""
     P, C = np.empty_like(Z), np.empty_like(Z)
     loss = 0.0
     for k in range(len(Z)):
@@ -199,5 +202,5 @@ def _cross_entropy(
         loss += np.log(total) - (Z[k, labels[k]] - largest)
         for c in range(Z.shape[1]):
             P[k, c] /= total
-            C[k, c] = (P[k, c] - (c == labels[k])) / len(Z)
-    return loss / len(Z), P, C
+            C[k, c] = (P[k, c] - (c == labels[k])) * factor / len(Z)
+    return factor * loss / len(Z), P, C

@@ -21,7 +21,15 @@ class Network(ABC):
     Subclass it to put a network of your own under `learn`: keep the weights outside (they are
     outer-loop variables' business), and meet the graph only in ``graph @ H``. Multiply features by
     weights before the graph where you can: the derivative's rank is the width of H.
+
+    Attributes
+    ----------
+    hops : int or None
+        How many products with the graph follow one another, so that nothing farther than so many
+        edges from a row matters to its logits. None if unknown: then batches see whole graphs.
     """
+
+    hops: int | None = None
 
     @abstractmethod
     def initial_weights(

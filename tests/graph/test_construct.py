@@ -330,3 +330,32 @@ def test_rbf_against_its_definition(as_input: Any, dtype: Any) -> None:
 def test_rbf_rejects_a_meaningless_gamma(gamma: float) -> None:
     with pytest.raises(ValueError, match=r"gamma=.* must be positive and finite"):
         rbf_similarities(np.eye(2), gamma)
+
+
+@pytest.mark.parametrize("metric", ["euclidean", "cosine"])
+def test_approximate_neighbours_are_nearly_the_exact_ones(metric, monkeypatch):
+    pytest.importorskip("pynndescent")
+    rows = np.random.default_rng(0).normal(size=(400, 5))
+    rows[7] = 0.0  # no direction: nobody's neighbour under the cosine metric
+    wanted, distances = construct.neighbours_within(rows, 4, metric)
+    monkeypatch.setattr(construct, "EXACT_UP_TO", 100)
+    found, approximate = construct.neighbours_within(rows, 4, metric)
+    assert (found == wanted).mean() > 0.99
+    assert (found != np.arange(400)[:, None]).all()
+    same = found == wanted
+    np.testing.assert_array_equal(approximate[same], distances[same])
+    assert (found[7] == -1).all() == (metric == "cosine")
+    again, _ = construct.neighbours_within(rows, 4, metric)
+    np.testing.assert_array_equal(found, again)
+
+
+def test_neighbours_stay_exact_without_pynndescent_and_for_sparse_rows(monkeypatch):
+    rows = np.random.default_rng(0).normal(size=(60, 5))
+    wanted, _ = construct.neighbours_within(rows, 3)
+    monkeypatch.setattr(construct, "EXACT_UP_TO", 10)
+    monkeypatch.setattr(construct, "_approximate", None)  # not to be called
+    found, _ = construct.neighbours_within(sparse.csr_array(rows), 3)
+    np.testing.assert_array_equal(found, wanted)
+    monkeypatch.setattr(construct, "find_spec", lambda name: None)
+    found, _ = construct.neighbours_within(rows, 3)
+    np.testing.assert_array_equal(found, wanted)

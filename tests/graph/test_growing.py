@@ -6,11 +6,16 @@ import numpy as np
 import pytest
 import torch
 
+from edgewise.bilevel.dynamics import Adam
 from edgewise.bilevel.lowrank import Factors, LowRank
 from edgewise.graph.construct import random_pairs
 from edgewise.graph.distribution import DenseEdges
 from edgewise.graph.growing import GrowingEdges, most_negative
 from edgewise.graph.pairs import Pairs
+from edgewise.learn import Schedule, learn
+from edgewise.nn.gcn import GCN
+from edgewise.problem import Problem, Split
+from edgewise.train import Objective, Randomness
 
 N_NODES = 40
 
@@ -152,3 +157,35 @@ def test_copy_goes_on_alike(initial):
     for seed in range(1, 5):
         twin.descend(gradient(seed), 0.1)
     np.testing.assert_array_equal(edges.probability(*all_pairs()), twin.probability(*all_pairs()))
+
+
+def test_with_room_for_all_pairs_a_whole_fit_takes_the_same_course(initial):
+    rng = np.random.default_rng(0)
+    labels = np.full(N_NODES, -1)
+    labels[:24] = rng.integers(3, size=24)
+    split = Split(np.arange(8), np.arange(8, 16), np.arange(16, 24))
+    problem = Problem(rng.normal(size=(N_NODES, 5)), labels, np.arange(3), split)
+    schedule = Schedule(tau=3, max_inner_steps=30, max_outer_iterations=2, n_samples=4)
+    courses = []
+    for edges in (
+        DenseEdges(N_NODES, initial, dtype=torch.float64),
+        GrowingEdges(
+            N_NODES, initial, max_edges_per_node=N_NODES, growth_interval=1, dtype=torch.float64
+        ),
+    ):
+        objective = Objective(problem, GCN(6), dtype=torch.float64)
+        courses.append(
+            (learn(problem, objective, edges, Adam(0.02), schedule, Randomness(0)), edges)
+        )
+    (dense, full), (sparse, grown) = courses
+    assert [record.inner_steps for record in dense.history] == [
+        record.inner_steps for record in sparse.history
+    ]
+    for ours, theirs in zip(dense.history, sparse.history, strict=True):
+        np.testing.assert_allclose(ours.expected_edges, theirs.expected_edges, rtol=1e-9)
+        np.testing.assert_allclose(ours.inner_loss, theirs.inner_loss, rtol=1e-9)
+    np.testing.assert_allclose(dense.best.probabilities, sparse.best.probabilities, rtol=1e-8)
+    everything = all_pairs()
+    theta = full.probability(*everything)
+    assert ((theta > 0) & (theta < 1)).sum() > 100  # there was something to learn
+    np.testing.assert_allclose(grown.probability(*everything), theta, atol=1e-9)
