@@ -153,9 +153,9 @@ class TestAlgorithm:
     def test_each_update_unrolls_the_last_tau_steps_of_this_restart(self, tau, monkeypatch):
         seen = []
 
-        def spy(losses, dynamics, trajectory, draw, noise):
+        def spy(losses, dynamics, trajectory, *draws):
             seen.append([state.count for state in trajectory])
-            return original(losses, dynamics, trajectory, draw, noise)
+            return original(losses, dynamics, trajectory, *draws)
 
         original = edgewise.learn.unrolled_hypergradient
         monkeypatch.setattr(edgewise.learn, "unrolled_hypergradient", spy)

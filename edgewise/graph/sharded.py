@@ -44,7 +44,7 @@ def balanced_rows(n_nodes: int, n_parts: int) -> NDArray[np.int64]:
     Examples
     --------
     >>> balanced_rows(100, 4)
-    array([  0,  13,  29,  50, 100])
+    array([  0,  14,  30,  50, 100])
     """
     before = np.concatenate([[0], np.cumsum(np.arange(n_nodes - 1, -1, -1))])
     inner = np.searchsorted(before, before[-1] * np.arange(1, n_parts) / n_parts)

@@ -15,6 +15,7 @@ from edgewise.experiments import execute as module
 from edgewise.experiments.execute import Exam, all_classes, evaluate, execute, load_variant
 from edgewise.experiments.protocol import Run
 from edgewise.graph.pairs import Pairs
+from edgewise.inputs import EdgewiseWarning
 from edgewise.problem import Problem
 
 FAST_LDS = {"patience": 1, "max_outer_iterations": 1, "max_inner_steps": 12, "n_samples": 2}
@@ -170,7 +171,7 @@ def test_an_interrupted_fit_is_no_result(monkeypatch: pytest.MonkeyPatch) -> Non
 
     kept = module._Watch.after_iteration
     monkeypatch.setattr(module._Watch, "after_iteration", interrupt)
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.warns(EdgewiseWarning, match="interrupted"), pytest.raises(KeyboardInterrupt):
         execute(Run("knn-lds", "wine", {**FAST_LDS, "max_outer_iterations": 5}))
     assert finished == 1
 

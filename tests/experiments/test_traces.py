@@ -28,6 +28,7 @@ from edgewise.experiments.traces import (
 from edgewise.graph.construct import keep_pairs
 from edgewise.graph.distribution import DenseEdges
 from edgewise.graph.pairs import Pairs
+from edgewise.inputs import EdgewiseWarning
 from edgewise.learn import Progress
 from edgewise.problem import Split
 
@@ -133,7 +134,7 @@ def test_an_interrupted_fit_is_no_trace(loaded, monkeypatch):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(EdgeRecorder, "after_iteration", interrupt)
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.warns(EdgewiseWarning, match="interrupted"), pytest.raises(KeyboardInterrupt):
         trace_optimisation(Run("lds", "blobs", {"tau": 5, **SHORT}))
 
 
