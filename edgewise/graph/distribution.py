@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 # Variables to a block of the sampler: few blocks to search, few variables to scan in one.
 BLOCK = 32
-# Entries of the gradient that are held at a time: 2 MB in float32, so that what the matrix product
+# Entries of the gradient that are held at a time: 4 MB in float32, so that what the matrix product
 # writes is still in the cache when the update reads it.
-BAND_ENTRIES = 2**19
+BAND_ENTRIES = 2**20
 
 
 class EdgeGradient(Protocol):
@@ -206,8 +206,8 @@ def bands(n_nodes: int) -> Iterator[tuple[int, int]]:
 
     Examples
     --------
-    >>> list(bands(1000))
-    [(0, 524), (524, 1000)]
+    >>> list(bands(2000))
+    [(0, 524), (524, 1048), (1048, 1572), (1572, 2000)]
     """
     n_rows = max(1, BAND_ENTRIES // max(1, n_nodes))
     for start in range(0, n_nodes, n_rows):
