@@ -95,6 +95,16 @@ class Scores(NamedTuple):
         return cls(*(score(probabilities, problem.labels, rows) for rows in parts))
 
 
+class Effort(NamedTuple):
+    """What an outer iteration took."""
+
+    inner_steps: int
+    outer_updates: int
+    inner_loss: float
+    inner_learning_rate: float
+    seconds: float
+
+
 @dataclass(frozen=True)
 class OuterIteration:
     """What one outer iteration (one restart of the inner dynamics) did, and where it led."""
@@ -161,6 +171,22 @@ class Progress:
         if self.best is None or rank[0] > best[0]:
             self.since_better = 0
         self.best = Model(weights, edges.copy(), probabilities, scores, len(self.history) + 1)
+
+    def conclude(
+        self,
+        problem: Problem,
+        edges: EdgeDistribution,
+        weights: Tensor,
+        probabilities: NDArray[np.float64],
+        effort: Effort,
+    ) -> None:
+        """End an outer iteration: score what it led to, keep that if it is best, and note it."""
+        scores = Scores.of(probabilities, problem)
+        self.keep_if_better(weights, edges, probabilities, scores)
+        expected, number = edges.expected_edges(), len(self.history) + 1
+        self.history.append(
+            OuterIteration(number, scores=scores, expected_edges=expected, **effort._asdict())
+        )
 
 
 class OuterTerm(Protocol):
@@ -256,20 +282,14 @@ def learn(
                     break
             graphs = [draws.whole() for _ in range(schedule.n_samples)]
             predicted = objective.probabilities(state.weights, graphs)
-            scores = Scores.of(predicted, problem)
-            progress.keep_if_better(state.weights, edges, predicted, scores)
-            progress.history.append(
-                OuterIteration(
-                    iteration=len(progress.history) + 1,
-                    inner_steps=state.count,
-                    outer_updates=progress.updates - first_update,
-                    inner_loss=fmean(losses),
-                    scores=scores,
-                    expected_edges=edges.expected_edges(),
-                    inner_learning_rate=dynamics.learning_rate,
-                    seconds=time.perf_counter() - started,
-                )
+            effort = Effort(
+                inner_steps=state.count,
+                outer_updates=progress.updates - first_update,
+                inner_loss=fmean(losses),
+                inner_learning_rate=dynamics.learning_rate,
+                seconds=time.perf_counter() - started,
             )
+            progress.conclude(problem, edges, state.weights, predicted, effort)
             if keeper:
                 keeper.keep(progress, edges, dynamics, randomness)
             for callback in callbacks:

@@ -26,15 +26,14 @@ from edgewise.graph.sampled import Graph
 from edgewise.graph.similarity import SimilarityEdges
 from edgewise.learn import (
     Callback,
+    Effort,
     Keeper,
-    OuterIteration,
     Progress,
     Schedule,
-    Scores,
     learn,
 )
 from edgewise.problem import Problem, Split
-from edgewise.train import Objective, Randomness, TrainedNetwork, train_network
+from edgewise.train import Objective, Randomness, TrainedNetwork, score, train_network
 
 
 @dataclass(frozen=True)
@@ -143,7 +142,11 @@ def learn_similarity(
             started = time.perf_counter()
             updates = rotation() if steps is None else warm_start(steps)
             progress.updates += updates
-            _record(progress, problem, edges, check(), updates, schedule.learning_rate, started)
+            fitted = check()
+            loss = score(fitted.probabilities, problem.labels, problem.split.train).loss
+            seconds = time.perf_counter() - started
+            effort = Effort(fitted.steps, updates, loss, schedule.learning_rate, seconds)
+            progress.conclude(problem, edges, fitted.weights, fitted.probabilities, effort)
             if keeper:
                 keeper.keep(progress, edges, denoiser, randomness)
             for callback in callbacks:
@@ -169,28 +172,3 @@ def _rotated(problem: Problem, rng: np.random.Generator) -> Problem:
     half = len(mixed) // 2
     first, second = np.sort(mixed[:half]), np.sort(mixed[half:])
     return replace(problem, split=Split(first, second, split.early_stopping))
-
-
-def _record(
-    progress: Progress,
-    problem: Problem,
-    edges: SimilarityEdges,
-    fitted: TrainedNetwork,
-    updates: int,
-    learning_rate: float,
-    started: float,
-) -> None:
-    scores = Scores.of(fitted.probabilities, problem)
-    progress.keep_if_better(fitted.weights, edges, fitted.probabilities, scores)
-    progress.history.append(
-        OuterIteration(
-            iteration=len(progress.history) + 1,
-            inner_steps=fitted.steps,
-            outer_updates=updates,
-            inner_loss=scores.train.loss,
-            scores=scores,
-            expected_edges=edges.expected_edges(),
-            inner_learning_rate=learning_rate,
-            seconds=time.perf_counter() - started,
-        )
-    )
