@@ -16,7 +16,7 @@ from edgewise.graph.pairs import Pairs
 
 Metric = Literal["euclidean", "cosine"]
 
-_BLOCK_VALUES = 2**22  # float64 values in one temporary: 32 MB
+_BLOCK_VALUES = 2**20  # float64 values in one temporary: 8 MB
 # Rows of a dense table up to which neighbours are searched for exactly: time is quadratic there.
 EXACT_UP_TO = 30_000
 # Neighbours a row that the approximate search keeps for each one wanted. Of the 10 nearest rows in
