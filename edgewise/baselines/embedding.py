@@ -18,10 +18,11 @@ from edgewise.baselines.base import (
     Metric,
     SearchSpace,
 )
+from edgewise.baselines.manifold import laplacian
 from edgewise.baselines.networks import NetworkBaseline, RowNetworkBaseline
 from edgewise.graph.construct import knn_pairs
 from edgewise.graph.pairs import Pairs
-from edgewise.graph.sampled import Graph
+from edgewise.graph.sampled import FixedMatrix, Graph
 from edgewise.nn.gcn import GCN
 from edgewise.problem import Problem
 from edgewise.train import Objective
@@ -54,21 +55,21 @@ class EmbeddingObjective(Objective):
         self.embedding_weight = embedding_weight
         self.margin = margin
         self._n_nodes = problem.n_nodes
-        self._rows = torch.from_numpy(pairs.rows).to(self.device)
-        self._cols = torch.from_numpy(pairs.cols).to(self.device)
-        self._keys = self._rows * problem.n_nodes + self._cols
+        mean = laplacian(pairs, problem.n_nodes) / max(1, pairs.n_pairs)
+        self._roughness = FixedMatrix.from_scipy(mean, self.dtype, self.device)
+        keys = pairs.rows * problem.n_nodes + pairs.cols
+        self._keys = torch.from_numpy(keys).to(self.device)
 
     def inner(self, weights: Sequence[Tensor], graph: Graph, noise: torch.Generator) -> Tensor:
         """Cross-entropy, weight decay, and the penalty on the hidden layer without dropout."""
         hidden = self.network.hidden(weights, self.features, graph)
-        rows, cols = self._strangers(noise)
-        penalty = embedding_penalty(hidden, (self._rows, self._cols), (rows, cols), self.margin)
+        penalty = embedding_penalty(hidden, self._roughness, self._strangers(noise), self.margin)
         return super().inner(weights, graph, noise) + self.embedding_weight * penalty
 
     def _strangers(self, noise: torch.Generator) -> tuple[Tensor, Tensor]:
-        """As many random pairs as there are neighbours, without those that are neighbours."""
+        """As many random pairs as there are rows, without those that are neighbours."""
         first, second = torch.randint(
-            self._n_nodes, (2, len(self._keys)), generator=noise, device=self.device
+            self._n_nodes, (2, self._n_nodes), generator=noise, device=self.device
         )
         keys = torch.minimum(first, second) * self._n_nodes + torch.maximum(first, second)
         strange = ~torch.isin(keys, self._keys) & (first != second)
@@ -76,30 +77,35 @@ class EmbeddingObjective(Objective):
 
 
 def embedding_penalty(
-    hidden: Tensor, near: tuple[Tensor, Tensor], far: tuple[Tensor, Tensor], margin: float
+    hidden: Tensor, roughness: FixedMatrix, far: tuple[Tensor, Tensor], margin: float
 ) -> Tensor:
     """Weston's loss: neighbours are pulled together, other pairs pushed apart up to a margin.
 
-    The mean of ``|h_i - h_j|^2`` over `near` plus the mean of ``max(0, margin - |h_i - h_j|)^2``
-    over `far`; a set without pairs counts 0.
+    The mean of ``|h_i - h_j|^2`` over neighbours, plus the mean of ``max(0, margin - |h_i -
+    h_j|)^2`` over `far`; a mean over no pairs counts 0.
+
+    Parameters
+    ----------
+    roughness : FixedMatrix
+        The neighbours' Laplacian over their number: ``tr(H' roughness H)`` is the first mean.
 
     Examples
     --------
     >>> hidden = torch.tensor([[0.0], [0.5], [0.75]])
-    >>> near, far = (torch.tensor([0]), torch.tensor([1])), (torch.tensor([0]), torch.tensor([2]))
-    >>> embedding_penalty(hidden, near, far, margin=1.0)
+    >>> one_pair = laplacian(Pairs.fold([0], [1], n_nodes=3), n_nodes=3)
+    >>> roughness = FixedMatrix.from_scipy(one_pair, torch.float32, torch.device("cpu"))
+    >>> embedding_penalty(hidden, roughness, (torch.tensor([0]), torch.tensor([2])), margin=1.0)
     tensor(0.3125)
     """
-    total = hidden.new_zeros(())
-    if len(near[0]):
-        total = total + (hidden[near[0]] - hidden[near[1]]).square().sum(dim=1).mean()
-    if len(far[0]):
-        squared = (hidden[far[0]] - hidden[far[1]]).square().sum(dim=1)
-        # The root has no derivative at 0, where rows that coincide have no direction to part in.
-        apart = squared > 0
-        distance = torch.where(apart, torch.where(apart, squared, 1.0).sqrt(), 0.0)
-        total = total + torch.relu(margin - distance).square().mean()
-    return total
+    near = (hidden * (roughness @ hidden)).sum()
+    if not len(far[0]):
+        return near
+    first, second = (hidden.index_select(0, side) for side in far)
+    squared = (first - second).square().sum(dim=1)
+    # The root has no derivative at 0, where rows that coincide have no direction to part in.
+    apart = squared > 0
+    distance = torch.where(apart, torch.where(apart, squared, 1.0).sqrt(), 0.0)
+    return near + torch.relu(margin - distance).square().mean()
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -115,7 +121,7 @@ class SemiEmbClassifier(RowNetworkBaseline):
     k : int, default=10
         Neighbours a row.
     metric : {"cosine", "euclidean"}, default="cosine"
-    embedding_weight : float, default=1.0
+    embedding_weight : float, default=10.0
         Factor of the penalty.
     margin : float, default=1.0
 
@@ -131,13 +137,13 @@ class SemiEmbClassifier(RowNetworkBaseline):
 
     k: int = field(default=10, kw_only=False)
     metric: Metric = "cosine"
-    embedding_weight: float = 1.0
+    embedding_weight: float = 10.0
     margin: float = 1.0
 
     search_space: ClassVar[SearchSpace] = {
         **KNN_SPACE,
         **NetworkBaseline.search_space,
-        "embedding_weight": (0.01, 0.1, 1.0, 10.0),
+        "embedding_weight": (0.01, 0.1, 1.0, 10.0, 100.0),
         "margin": (0.3, 1.0, 3.0),
     }
     _parameter_constraints = {  # noqa: RUF012 - scikit-learn's convention

@@ -71,7 +71,14 @@ _REDUCED: Mapping[str, Grid] = {
         {"kernel": ("rbf",), **_MANIFOLD, **_BOTH_METRICS, "gamma_scale": (0.3, 1.0)},
         {"kernel": ("linear",), **_MANIFOLD, **_BOTH_METRICS},
     ),
-    "semiemb": ({"k": (10, 20), **_BOTH_METRICS, "embedding_weight": (0.1, 1.0, 10.0)},),
+    "semiemb": (
+        {
+            "k": (10, 20),
+            **_BOTH_METRICS,
+            "embedding_weight": (1.0, 10.0, 100.0),
+            "learning_rate": (0.02,),
+        },
+    ),
     "sparse-gcn": ({"expected_degree": (1.0, 5.0), **_RATES},),
     "dense-gcn": ({"learning_rate": (0.005, 0.01, 0.02)},),
     "rbf-gcn": ({"gamma_scale": (1.0, 10.0, 100.0), "learning_rate": (0.02,)},),
