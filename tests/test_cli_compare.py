@@ -206,6 +206,7 @@ def test_mistakes_are_one_line(run: Callable[..., Ended], table: Path, tmp_path:
         ("--budget is about --tune", ["wine", "--budget=3"]),
         ("not of the form METHOD.PARAMETER=VALUE", ["wine", "--set=k=3"]),
         ("'rf', which is not compared", ["wine", "--methods=lp", "--set=rf.n_estimators=3"]),
+        ("rf has no parameter 'trees'", ["wine", "--methods=rf", "--set=rf.trees=3"]),
         ("name the column with --target COLUMN", [str(table)]),
         ("no column 'kinds'. Did you mean 'kind'?", [str(table), "--target=kinds"]),
         ("does not exist", [str(tmp_path / "no.csv"), "--target=kind"]),

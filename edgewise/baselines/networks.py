@@ -8,6 +8,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from math import comb
 from numbers import Real
 from typing import Any, ClassVar, Literal, NamedTuple
 
@@ -51,11 +52,12 @@ _RATES: SearchSpace = {"learning_rate": (0.005, 0.01, 0.02)}
 
 
 class Graphs(NamedTuple):
-    """The graph of each step, and those to predict under."""
+    """The graph of each step, those to predict under, and how many edges the former has."""
 
     draw: Callable[[], Graph]
     n_samples: int = 1
     predict_under: Callable[[], Graph] | None = None
+    n_edges: int | None = None  # unknown where the graph is random, or where there is none
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -89,6 +91,9 @@ class NetworkBaseline(Baseline):
     ----------
     n_steps_ : int
         Steps after which the kept weights were reached.
+    n_edges_ : int or None
+        Edges of the graph of each step; None where there is none, or where it is random (see
+        `edges_` there).
     """
 
     learning_rate: float = 0.01
@@ -103,6 +108,7 @@ class NetworkBaseline(Baseline):
     device: str = "cpu"
 
     n_steps_: int = field(init=False)
+    n_edges_: int | None = field(init=False)
 
     search_space: ClassVar[SearchSpace] = _RATES
     _parameter_constraints = {  # noqa: RUF012 - scikit-learn's convention
@@ -147,6 +153,7 @@ class NetworkBaseline(Baseline):
         self._unit = row_unit(problem.features) if self.rescale else 1.0
         problem = replace(problem, features=problem.features / self._unit)
         graphs = self._graphs(problem, randomness.graphs)
+        self.n_edges_ = graphs.n_edges
 
         def learn(split: Split) -> NDArray[np.float64]:
             stops = len(split.early_stopping) > 0
@@ -174,7 +181,7 @@ class NetworkBaseline(Baseline):
         graph = Graph.from_pairs(
             pairs, n_nodes, weights=weights, dtype=self._torch_dtype(), device=self.device
         )
-        return Graphs(lambda: graph)
+        return Graphs(lambda: graph, n_edges=pairs.n_pairs)
 
 
 NO_PAIRS = Pairs(np.empty(0, np.int64), np.empty(0, np.int64))
@@ -184,7 +191,7 @@ class RowNetworkBaseline(NetworkBaseline):
     """The network on the graph without edges, where it sees one row at a time, and so any row."""
 
     def _graphs(self, problem: Problem, rng: np.random.Generator) -> Graphs:
-        return self._fixed(NO_PAIRS, problem.n_nodes)
+        return self._fixed(NO_PAIRS, problem.n_nodes)._replace(n_edges=None)
 
     def _predict_unseen(self, features: Any, rows: NDArray[np.int64]) -> NDArray[np.float64]:
         table = as_features(features / self._unit, self._torch_dtype(), torch.device(self.device))
@@ -278,7 +285,7 @@ class DenseGCNClassifier(NetworkBaseline):
             dtype=self._torch_dtype(),
             device=self.device,
         )
-        return Graphs(lambda: graph)
+        return Graphs(lambda: graph, n_edges=comb(problem.n_nodes, 2))
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -324,7 +331,7 @@ class RBFGCNClassifier(NetworkBaseline):
         np.fill_diagonal(kernel, 0.0)
         adjacency = torch.as_tensor(kernel, dtype=self._torch_dtype(), device=self.device)
         graph = Graph.from_dense(adjacency)
-        return Graphs(lambda: graph)
+        return Graphs(lambda: graph, n_edges=comb(problem.n_nodes, 2))
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -441,7 +448,7 @@ class RandomEdgesGCNClassifier(NetworkBaseline):
             return self._fixed(pairs, n_nodes, weights).draw()
 
         clean = self._fixed(given, n_nodes, problem.weights).draw
-        return Graphs(draw, predict_under=clean)
+        return Graphs(draw, predict_under=clean, n_edges=given.n_pairs + n_added)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from edgewise.baselines import get_method
-from edgewise.experiments.execute import execute, load_variant
+from edgewise.experiments.execute import check_parameters, execute, load_variant
 from edgewise.experiments.protocol import Labels, Run, criterion_of
 from edgewise.experiments.runner import run_all
 from edgewise.experiments.statistics import Verdict, best_methods, mean_std, verdict
@@ -347,6 +347,8 @@ def compare(
     fixed = dict(parameters or {})
     for method in {*fixed, *(search_spaces or {})} - set(chosen):
         raise ValueError(f"parameters are given for {method!r}, which is not compared")
+    for method, given in fixed.items():
+        check_parameters(method, given)  # a mistake of the caller is no failure of a method
     runs = [
         Run(method, task.dataset, fixed.get(method, {}), seed, labels, variant or {})
         for method in chosen

@@ -221,9 +221,7 @@ def fit_method(
     >>> fit_method("rf", {"n_estimators": 30}, problem, seed=0).transduction_.shape
     (178,)
     """
-    for name, decided_by in _DECIDED.items():
-        if name in parameters:
-            raise ValueError(f"{name!r} is no parameter of a run: {decided_by} decides it")
+    check_parameters(method, parameters)
     model = make_method(method, **parameters, refit=labels == "equal", random_state=seed)
     watch = _Watch()
     if isinstance(model, LDSClassifier):
@@ -239,6 +237,26 @@ def fit_method(
         # On Ctrl-C, LDS is content with the best model so far. A run is what it says, or nothing.
         raise KeyboardInterrupt
     return model
+
+
+def check_parameters(method: str, parameters: Mapping[str, Any]) -> None:
+    """Refuse parameters that no run of the method can have: wrong names, impossible values.
+
+    Examples
+    --------
+    >>> check_parameters("rf", {"n_estimator": 30})
+    Traceback (most recent call last):
+    ...
+    ValueError: rf has no parameter 'n_estimator'; did you mean 'n_estimators' ...?
+    """
+    for name, decided_by in _DECIDED.items():
+        if name in parameters:
+            raise ValueError(f"{name!r} is no parameter of a run: {decided_by} decides it")
+    try:
+        model = make_method(method, **parameters)
+    except TypeError as error:
+        raise ValueError(str(error)) from None
+    model._validate_params()
 
 
 class _Watch(Callback):
@@ -307,6 +325,9 @@ def _scores(
 
 def _initial_edges(model: TransductiveClassifier, problem: Problem) -> int | None:
     """Edges of the graph that the model was given, or that it found by itself to start from."""
+    known: int | None = getattr(model, "n_edges_", None)
+    if known is not None:
+        return known
     if getattr(model, "needs_graph", False):
         return None if problem.pairs is None else problem.pairs.n_pairs
     parameters = model.get_params()

@@ -222,3 +222,32 @@ def test_small_values_stay():
     X = 0.1 * X
     kept, raw = (FFNNClassifier(rescale=r, **FAST).fit(X, y) for r in (True, False))
     assert_array_equal(kept.label_distributions_, raw.label_distributions_)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        SparseGCNClassifier(4.0, **FAST),
+        DenseGCNClassifier(**FAST),
+        RBFGCNClassifier(0.1, **FAST),
+        KNNGCNClassifier(3, **FAST),
+        GCNClassifier(**FAST),
+        RandomEdgesGCNClassifier(2.0, **FAST),
+    ],
+    ids=lambda model: type(model).__name__,
+)
+def test_edges_are_counted_as_they_are_drawn(model):
+    X, y, _ = data()
+    graphs = model._graphs(
+        problem(X, Pairs.fold([0, 1, 2], [1, 2, 3], N)), np.random.default_rng(0)
+    )
+    drawn = matrix(graphs.draw()) != 0
+    assert graphs.n_edges == np.triu(drawn, 1).sum() > 0
+    fitted = model.fit(X, y, [[0, 1], [1, 2], [2, 3]])
+    assert fitted.n_edges_ == pytest.approx(graphs.n_edges, rel=0.5)  # random ones are others
+
+
+def test_without_a_graph_or_with_a_random_one_no_edges_are_counted():
+    X, y, _ = data()
+    assert FFNNClassifier(**FAST).fit(X, y).n_edges_ is None
+    assert SoftKNNGCNClassifier(2.0, **FAST).fit(X, y).n_edges_ is None

@@ -148,6 +148,11 @@ def test_scores_are_what_they_say(wine_problem: tuple[Problem, Exam]) -> None:
     assert "initial_edges" not in outcome.details
 
 
+def test_every_graph_has_its_edges_counted() -> None:
+    outcome = execute(Run("dense-gcn", "wine", {"max_steps": 2}))
+    assert outcome.details["initial_edges"] == 178 * 177 / 2
+
+
 def test_lds_reports_its_edges_and_its_effort() -> None:
     outcome = execute(Run("knn-lds", "wine", {"k": 5, **FAST_LDS}))
     assert outcome.expected_edges is not None
