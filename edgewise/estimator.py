@@ -55,6 +55,8 @@ if TYPE_CHECKING:
 DENSE_UP_TO = 12_000
 # The probabilities being learned and the best so far, and a third for what else is needed.
 DENSE_COPIES = 3
+# Candidates being learned, the best so far, and old and new ones together when they grow.
+CANDIDATE_COPIES = 4
 
 OPTIMIZERS: dict[str, type[Dynamics]] = {"adam": Adam, "momentum": Momentum, "sgd": SGD}
 
@@ -644,25 +646,50 @@ class LDSClassifier(TransductiveClassifier):
 
     def _initial_edges(self, problem: Problem) -> EdgeDistribution:
         n_nodes, weights, team = problem.n_nodes, problem.weights, join_team()
+        on_candidates = self.storage == "sparse" or (
+            self.storage == "auto" and n_nodes > DENSE_UP_TO
+        )
+        if on_candidates:
+            self._require_room_for_candidates(problem)
+        else:
+            self._require_room_for_all_pairs(n_nodes)
         pairs = problem.pairs
         if pairs is None:
             pairs = knn_pairs(problem.features, self.k, metric=self.metric)
             pairs = pairs if team is None else agreed(team, pairs)
-        dtype = getattr(torch, self.dtype)
-        options: dict[str, Any] = {"dtype": dtype, "device": self.device}
-        if self.storage == "sparse" or (self.storage == "auto" and n_nodes > DENSE_UP_TO):
+        options: dict[str, Any] = {"dtype": getattr(torch, self.dtype), "device": self.device}
+        if on_candidates:
             options["max_edges_per_node"] = self.max_edges_per_node
             if team is not None:
                 return SharedCandidates(team, n_nodes, pairs, weights, **options)
             return GrowingEdges(n_nodes, pairs, weights, **options)
-        require_memory(
-            DENSE_COPIES * dtype.itemsize * n_nodes * (n_nodes - 1) // 2 // machines(),
-            f"a probability for each pair of {n_nodes} rows (storage='dense')",
-            "Use storage='sparse', which is linear in the rows, or more machines (torchrun).",
-        )
         if team is not None:
             return ShardedEdges(team, n_nodes, pairs, weights, **options)
         return DenseEdges(n_nodes, pairs, weights, **options)
+
+    def _require_room_for_all_pairs(self, n_nodes: int) -> None:
+        real = getattr(torch, self.dtype).itemsize
+        require_memory(
+            DENSE_COPIES * real * n_nodes * (n_nodes - 1) // 2 // machines(),
+            f"a probability for each pair of {n_nodes} rows (storage='dense')",
+            "Use storage='sparse', which is linear in the rows, or more machines (torchrun).",
+        )
+
+    def _require_room_for_candidates(self, problem: Problem) -> None:
+        """Ask for what sparse storage takes at the least."""
+        real = getattr(torch, self.dtype).itemsize
+        candidate = 2 * np.dtype(np.int64).itemsize + real
+        # Two products with the graph in each of tau + 1 losses, forth and back.
+        unrolled = self.max_inner_steps if self.tau is None else self.tau
+        rank = (2 * unrolled + 1) * (self.hidden_units + problem.n_classes)
+        columns = 0 if issparse(problem.features) else problem.features.shape[1]
+        a_row = real * (rank + columns) + CANDIDATE_COPIES * candidate * self.max_edges_per_node / 2
+        require_memory(
+            int(problem.n_nodes * a_row),
+            f"a fit of {problem.n_nodes} rows with max_edges_per_node={self.max_edges_per_node} "
+            f"and tau={self.tau}",
+            "Lower max_edges_per_node, tau or hidden_units, or fit fewer rows.",
+        )
 
     def _learn_similarity(
         self, problem: Problem, randomness: Randomness, keeper: Checkpoint | None

@@ -16,7 +16,7 @@ from scipy import sparse
 from sklearn.base import clone
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from edgewise import LDSClassifier
+from edgewise import LDSClassifier, estimator, memory
 from edgewise.graph.construct import knn_pairs, random_pairs
 from edgewise.graph.distribution import DenseEdges
 from edgewise.graph.sampled import Graph
@@ -450,6 +450,21 @@ def test_a_table_of_zeros_gives_the_prior(storage):
     _, y, _ = problem()
     classifier = make(storage=storage).fit(np.zeros((40, 4)), y)
     assert_allclose(classifier.label_distributions_, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("storage", "what", "remedy"),
+    [
+        ("dense", "each pair of 40 rows", "Use storage='sparse'"),
+        ("sparse", "a fit of 40 rows", "Lower max_edges_per_node, tau or hidden_units"),
+    ],
+)
+def test_what_cannot_fit_is_refused_before_anything_is_computed(storage, what, remedy, monkeypatch):
+    X, y, _ = problem()
+    monkeypatch.setattr(memory, "available_memory", lambda: 1000)
+    monkeypatch.setattr(estimator, "knn_pairs", None)  # not to be called
+    with pytest.raises(MemoryError, match=f"{what}.* takes about .* {remedy}"):
+        make(storage=storage).fit(X, y)
 
 
 def test_float64_is_computed_in_float64():

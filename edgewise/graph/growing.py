@@ -15,8 +15,10 @@ from edgewise.graph.pairs import Incidence, Pairs
 from edgewise.graph.sampled import Graph
 from edgewise.snapshot import Snapshot
 
-# Rows of the gradient that one scan for new candidates multiplies out, at most.
-SCAN_ROWS = 4096
+# Entries of the gradient that one scan for new candidates multiplies out, at most; but so many
+# rows in any case.
+SCAN_ENTRIES = 2**25
+SCAN_ROWS = 1024
 # Entries of the gradient that are held at a time: 2 MB in float32, which stay in the cache.
 TILE_ROWS, TILE_COLS = 256, 2048
 
@@ -209,8 +211,9 @@ def most_negative(
 
     Only rows in which some factor of the gradient is not zero are multiplied out, tile by tile and
     never all at once. Of all other pairs ``{i, j}`` the derivative is ``r_i + r_j``, whose smallest
-    values are found by sorting r. Exact up to `SCAN_ROWS` rows of the first kind; of more, those
-    with the largest bound on their entries are multiplied out. So a scan is linear in the nodes.
+    values are found by sorting r. Exact up to `SCAN_ENTRIES` entries in
+    rows of the first kind, or `SCAN_ROWS` rows. Of more, those with the largest bound on their
+    entries are multiplied out. So a scan is linear in the nodes.
 
     Parameters
     ----------
@@ -232,7 +235,8 @@ def most_negative(
     selection = Selection(n_nodes, count, gradient.shift.dtype)
     bounds = gradient.row_bounds()
     touched = np.flatnonzero(bounds)
-    strongest = np.sort(touched[np.argsort(-bounds[touched], kind="stable")[:SCAN_ROWS]])
+    n_rows = max(SCAN_ROWS, SCAN_ENTRIES // n_nodes)
+    strongest = np.sort(touched[np.argsort(-bounds[touched], kind="stable")[:n_rows]])
     is_row = np.zeros(n_nodes, np.bool_)
     is_row[strongest] = True
     _scan(gradient, strongest, columns, is_row, Incidence(known, n_nodes), selection)

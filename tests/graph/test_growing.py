@@ -90,10 +90,12 @@ def test_of_equal_derivatives_the_first_pairs_are_taken():
     ]
 
 
-def test_beyond_a_number_of_rows_the_scan_takes_the_strongest(initial, monkeypatch):
+@pytest.mark.parametrize(("rows", "entries"), [(4, N_NODES), (1, 4 * N_NODES + 1)])
+def test_beyond_a_number_of_rows_the_scan_takes_the_strongest(rows, entries, initial, monkeypatch):
     derivative = gradient(2)
     derivative.shift[:] = 0.0
-    monkeypatch.setattr("edgewise.graph.growing.SCAN_ROWS", 4)
+    monkeypatch.setattr("edgewise.graph.growing.SCAN_ROWS", rows)
+    monkeypatch.setattr("edgewise.graph.growing.SCAN_ENTRIES", entries)
     found, slopes = most_negative(derivative, N_NODES, initial, 10_000)
     strongest = set(np.argsort(-derivative.row_bounds())[:4].tolist())
     everything = all_pairs()
