@@ -194,7 +194,8 @@ class TransductiveClassifier(ClassifierMixin, BaseEstimator, ABC):
 
         A row is far if its nearest fitted row is more than twice as far away as is usual (the
         95 % quantile) between fitted rows and their nearest neighbours; under the cosine metric
-        also if it has nothing in common with any fitted row.
+        also if it has nothing in common with any fitted row, or more than twice the norm of the
+        longest one.
 
         Parameters
         ----------

@@ -24,6 +24,7 @@ import torch
 from numpy.typing import NDArray
 from scipy import sparse
 from sklearn.metrics import pairwise_distances
+from sklearn.utils.extmath import row_norms
 from torch import Tensor
 
 from edgewise.graph.construct import Metric, nearest_neighbours, neighbours_within
@@ -107,6 +108,10 @@ class Induction:
         """Which rows are far from all fitted rows."""
         _, distances = nearest_neighbours(rows, self.features, 1, self.metric)
         beyond: NDArray[np.bool_] = distances[:, 0] > self.far
+        if self.metric == "cosine":
+            # An angle does not tell how long a row is, and the network sees that. Beyond this
+            # length it is farther from each fitted row than any of these is from zero.
+            beyond |= row_norms(rows) > FAR_FACTOR * row_norms(self.features).max()
         return beyond
 
     @torch.no_grad()

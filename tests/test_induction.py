@@ -264,12 +264,17 @@ def test_stored_zeros_do_not_make_a_fitted_row_new():
 
 def test_a_row_unlike_all_others_is_novel_and_gets_the_class_frequencies(fitted):
     classifier, X = fitted
-    strange = np.vstack([X[:1], -X[:1], np.zeros((1, 3))])
-    np.testing.assert_array_equal(classifier.novelty(strange), [False, True, True])
+    longest = np.linalg.norm(X, axis=1).max() / np.linalg.norm(X[0])
+    strange = np.vstack(
+        [X[:1], 1.99 * longest * X[:1], -X[:1], np.zeros((1, 3)), 2.01 * longest * X[:1]]
+    )
+    np.testing.assert_array_equal(classifier.novelty(strange), [False, False, True, True, True])
     labelled = blobs(0)[1][:24]
     expected = np.bincount(labelled) / 24
     probabilities = classifier.predict_proba(strange)
-    np.testing.assert_allclose(probabilities[1:], np.tile(expected, (2, 1)))
+    np.testing.assert_allclose(probabilities[2:], np.tile(expected, (3, 1)))
+    alike = sparse.csr_array(strange)
+    np.testing.assert_array_equal(classifier.novelty(alike), classifier.novelty(strange))
 
 
 @pytest.mark.parametrize("options", [{"refit": True}, {"dtype": "float64"}, {"network": GCN(4)}])
