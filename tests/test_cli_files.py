@@ -189,6 +189,7 @@ def test_decisions_are_told_and_corrected(run: Callable[..., Any], tmp_path: Pat
     assert "one feature for each of 2 values (basic, gold)" in lines["plan"]
     assert "'churned': no: " in lines["target"]
     assert "20 rows without a label" in lines["target"]
+    assert "--id customer would name them" in lines["rows"]
 
 
 def test_a_known_graph_is_matched_by_ids(run: Callable[..., Any], tmp_path: Path) -> None:
@@ -258,8 +259,9 @@ def test_sparse_files(run: Callable[..., Any], tmp_path: Path) -> None:
     features = rng.random((40, 6)) * (rng.random((40, 6)) < 0.5)
     features[:, 0] += labels
     dump_svmlight_file(features, labels, str(tmp_path / "t.svm"), zero_based=False)
-    code, _, _ = run("fit", tmp_path / "t.svm", "--out", tmp_path / "run", *QUICK)
+    code, _, err = run("fit", tmp_path / "t.svm", "--out", tmp_path / "run", *QUICK)
     assert code == 0
+    assert "target 'label': 1: 20, 2: 20; 0 rows without a label" in err
     assert load_table_settings(tmp_path / "run" / "model" / "table.json")["columns"] is None
     dump_svmlight_file(features[:3, :5], labels[:3], str(tmp_path / "new.svm"), zero_based=False)
     code, out, _ = run("predict", tmp_path / "run", tmp_path / "new.svm")

@@ -226,20 +226,29 @@ def read_content(table: TableFit) -> Content:
         raise typer.BadParameter(f"{target!r} is the target: it cannot be --id or --drop as well")
     labels = target_labels(read.frame[target], target)
     ids = row_ids(read.frame, table.row_id, table.path)
-    if read.matrix is not None:
-        return Content(read.matrix, None, labels, ids, None, target, [])
-    others = read.frame.drop(columns=[target, *([table.row_id] if table.row_id else [])])
-    preprocessor = TablePreprocessor(drop=table.drop, categorical=table.categorical)
-    features = preprocessor.fit_transform(others)
     counts = {name: int((labels == name).sum()) for name in sorted({*labels} - {None}, key=str)}
     described = ", ".join(f"{name}: {count}" for name, count in counts.items())
     unlabelled = sum(label is None for label in labels)
-    decisions = [
-        preprocessor.describe(),
-        f"target {target!r}: {described}; {unlabelled:,} rows without a label",
-    ]
+    balance = f"target {target!r}: {described}; {unlabelled:,} rows without a label"
+    if read.matrix is not None:
+        return Content(read.matrix, None, labels, ids, None, target, [balance])
+    others = read.frame.drop(columns=[target, *([table.row_id] if table.row_id else [])])
+    preprocessor = TablePreprocessor(drop=table.drop, categorical=table.categorical)
+    features = preprocessor.fit_transform(others)
+    decisions = [preprocessor.describe(), balance]
+    if table.row_id is None and (unused := _unused_id(others, preprocessor)):
+        decisions.append(f"rows go by their numbers; --id {unused} would name them")
     names = preprocessor.get_feature_names_out()
     return Content(features, names, labels, ids, preprocessor, target, decisions)
+
+
+def _unused_id(frame: pd.DataFrame, preprocessor: TablePreprocessor) -> str | None:
+    """A column without holes or repetitions that was left out because it looks like names."""
+    for column in preprocessor.columns_:
+        cells = frame[column.name]
+        if column.is_identifier and cells.is_unique and cells.notna().all():
+            return column.name
+    return None
 
 
 def row_ids(frame: pd.DataFrame, column: str | None, path: Path) -> list[str]:

@@ -41,6 +41,7 @@ _BLANK = frozenset({"", "na", "n/a", "nan", "null", "<na>"})
 _ISO_DATE = r"\d{4}-\d{1,2}-\d{1,2}([ T]\d{1,2}:\d{2}(:\d{2}(\.\d+)?)?(Z|[+-]\d{2}:?\d{2})?)?"
 _LOCAL_DATE = r"(\d{1,2})[./-](\d{1,2})[./-](\d{4})"
 _ID_NAME = re.compile(r"(.*[ _-])?(id|uuid|guid|index|key)|.*Id", re.ASCII)
+_IDENTIFIER = "looks like an identifier"
 _SHOWN = 40
 
 
@@ -64,6 +65,11 @@ class Column:
     learned: dict[str, Any] = field(default_factory=dict)
 
     @property
+    def is_identifier(self) -> bool:
+        """Whether it is left out because it names rows rather than tells about them."""
+        return self.kind == "dropped" and self.why.startswith(_IDENTIFIER)
+
+    @property
     def outputs(self) -> list[str]:
         """Names of the features it becomes."""
         if self.kind == "dropped":
@@ -73,6 +79,25 @@ class Column:
         if self.kind == "text":
             return [f"{self.name}: {word}" for word in self.learned["words"]]
         return [self.name]
+
+    def in_words(self, value: float) -> str:
+        """What the value of a feature was in the table, as far as that can be told.
+
+        Examples
+        --------
+        >>> Column("height", "numeric", "", {"mean": 1.7, "scale": 0.1}).in_words(-2.0)
+        '1.5'
+        >>> Column("city", "categorical", "", {"categories": ["Oslo", "Rome"]}).in_words(1.0)
+        'yes'
+        """
+        if self.kind in ("boolean", "categorical"):
+            return "yes" if value else "no"
+        if self.kind == "text":
+            return f"{value:.3g}"
+        value = value * self.learned["scale"] + self.learned["mean"]
+        if self.kind == "date":
+            return str(np.datetime64(round(value), "D"))
+        return f"{value:.5g}"
 
 
 class TablePreprocessor:
@@ -174,6 +199,10 @@ class TablePreprocessor:
     def get_feature_names_out(self) -> list[str]:
         """Names of the features, in their order."""
         return [name for column in self.columns_ for name in column.outputs]
+
+    def feature_columns(self) -> list[Column]:
+        """The column that each feature comes from, in their order."""
+        return [column for column in self.columns_ for _ in column.outputs]
 
     def describe(self) -> str:
         """What was decided on each column, a line each; of very wide tables, the first ones."""
@@ -287,7 +316,7 @@ def _numeric_columns(frame: pd.DataFrame, names: list[str]) -> list[Column]:
         elif low[place] == high[place] and not n_missing[place]:
             columns.append(Column(name, "dropped", f"constant ({low[place]:g} in every row)"))
         elif counts[place] or (_ID_NAME.fullmatch(name) and _all_different(block[:, place])):
-            columns.append(Column(name, "dropped", "looks like an identifier: all different"))
+            columns.append(Column(name, "dropped", f"{_IDENTIFIER}: all different"))
         elif is_truth[place] and low[place] != high[place]:
             columns.append(_truth_column(name, block[:, place]))
         else:
@@ -353,7 +382,7 @@ def _column(cells: pd.Series[Any], name: str, *, force_categories: bool) -> Colu
     if n_words >= 4 and len(distinct) > max(20, len(known) // 4):
         return _text_column(name, values)
     if len(distinct) >= 20 and len(distinct) > 0.9 * len(known):
-        return Column(name, "dropped", f"looks like an identifier: {len(distinct):,} values")
+        return Column(name, "dropped", f"{_IDENTIFIER}: {len(distinct):,} values")
     return _category_column(name, values, distinct, counts)
 
 

@@ -383,11 +383,17 @@ def _features(run: RunFiles, nodes: NDArray[np.int64]) -> dict[str, Any] | None:
         columns, values = top.tolist(), np.take_along_axis(chosen, top, axis=1).tolist()
     used = sorted({column for row in columns for column in row})
     code = {column: place for place, column in enumerate(used)}
-    names = run.feature_names
+    names, owners = run.feature_names, run.feature_columns
     return {
         "names": [_short(names[i]) if names else f"feature {i}" for i in used],
         "codes": [[code[column] for column in row] for row in columns],
-        "values": [[float(f"{value:.3g}") for value in row] for row in values],
+        "values": [
+            [
+                f"{value:.3g}" if owners is None else owners[column].in_words(value)
+                for column, value in zip(own, row, strict=True)
+            ]
+            for own, row in zip(columns, values, strict=True)
+        ],
     }
 
 

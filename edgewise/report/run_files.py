@@ -16,6 +16,8 @@ from numpy.typing import NDArray
 if TYPE_CHECKING:
     import pandas as pd
 
+    from edgewise.io.columns import Column, TablePreprocessor
+
 # Edges that are kept of a saved model, by falling probability.
 MAX_EDGES = 60_000
 # Free probabilities leave very many pairs just above zero, of which nothing can be seen.
@@ -63,6 +65,8 @@ class RunFiles:
     features : ndarray or sparse array, optional
         As the network sees them; only where there is a saved model.
     feature_names : list of str, optional
+    feature_columns : list of Column, optional
+        Of a table, the column that each feature comes from.
     comparison : dict, optional
         Content of ``comparison.json``.
     problems : list of str
@@ -81,6 +85,7 @@ class RunFiles:
     edges: Edges
     features: Any = None
     feature_names: list[str] | None = None
+    feature_columns: list[Column] | None = None
     comparison: dict[str, Any] | None = None
     problems: list[str] = field(default_factory=list)
 
@@ -119,6 +124,7 @@ def read_run(folder: Path) -> RunFiles:
         for role in ("train", "validation", "early_stopping"):
             for row in getattr(model.split_, role):
                 roles[row] = role
+    table = None if model is None else _table(folder, model)
     return RunFiles(
         name=str(metrics.get("dataset") or metrics.get("source") or folder.resolve().name),
         metrics=metrics,
@@ -131,7 +137,8 @@ def read_run(folder: Path) -> RunFiles:
         probabilities=probabilities,
         edges=_edges_of_files(folder, ids) if model is None else _edges_of_model(model),
         features=None if model is None else model._fitted_rows,
-        feature_names=None if model is None else _feature_names(folder, model),
+        feature_names=None if model is None else _feature_names(table, model),
+        feature_columns=None if table is None else table.feature_columns(),
         comparison=_json(folder, "comparison.json") if _has(folder, "comparison.json") else None,
         problems=problems,
     )
@@ -220,15 +227,15 @@ def _model(folder: Path) -> tuple[Any, list[str]]:
         return None, [f"The saved model could not be read, and is left out: {error}"]
 
 
-def _feature_names(folder: Path, model: Any) -> list[str] | None:
+def _feature_names(table: TablePreprocessor | None, model: Any) -> list[str] | None:
     names = getattr(model, "feature_names_in_", None)
-    if names is None:
-        names = _names_of_columns(folder)
+    if names is None and table is not None:
+        names = table.get_feature_names_out()
     return None if names is None or len(names) != model.n_features_in_ else list(map(str, names))
 
 
-def _names_of_columns(folder: Path) -> list[str] | None:
-    """Names of the features that a table's columns became, where its settings were saved."""
+def _table(folder: Path, model: Any) -> TablePreprocessor | None:
+    """What turned a table's columns into the features, where that was saved."""
     from edgewise.io.columns import FORMAT, TablePreprocessor, load_table_settings
 
     for file in sorted([*folder.glob("*.json"), *folder.glob("model/*.json")]):
@@ -238,7 +245,8 @@ def _names_of_columns(folder: Path) -> list[str] | None:
             inner = content.get("preprocessor", content)
             if inner["columns"] is None:  # a sparse file: its features have numbers, no names
                 return None
-            return TablePreprocessor.from_dict(inner).get_feature_names_out()
+            table = TablePreprocessor.from_dict(inner)
+            return table if len(table.feature_columns()) == model.n_features_in_ else None
     return None
 
 

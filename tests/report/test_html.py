@@ -283,7 +283,8 @@ def test_features_of_a_table_have_the_names_of_its_columns(
     run: Callable[..., Path], fitted: LDSClassifier
 ) -> None:
     folder = run()
-    table = pd.DataFrame({"city": ["Rome", "Oslo"] * 30})
+    table = pd.DataFrame({"city": ["Rome", "Oslo"] * 30, "age": range(40, 100)})
+    table.loc[59, "age"] = 30  # else it would look like a row number
     preprocessor = TablePreprocessor()
     features = preprocessor.fit_transform(table)
     classifier = LDSClassifier(
@@ -292,7 +293,12 @@ def test_features_of_a_table_have_the_names_of_its_columns(
     classifier.fit(features, np.where(np.arange(60) < 24, np.arange(60) % 2, -1))
     classifier.save(folder / "model")
     save_table_settings(folder / "table.json", {"preprocessor": preprocessor.to_dict()})
-    assert read_run(folder).feature_names == ["city=Oslo", "city=Rome"]
+    read = read_run(folder)
+    assert read.feature_names == ["city=Oslo", "city=Rome", "age"]
+    shown = report_data(read)["features"]
+    names = [shown["names"][code] for code in shown["codes"][0]]
+    said = dict(zip(names, shown["values"][0], strict=True))
+    assert said == {"city=Oslo": "no", "city=Rome": "yes", "age": "40"}
 
 
 # ------------------------------------------------------------------------------------------ size
