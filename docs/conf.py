@@ -1,4 +1,4 @@
-"""Sphinx configuration: Markdown pages, and the reference from the docstrings."""
+"""Sphinx configuration: Markdown pages, examples that are run, the reference from docstrings."""
 
 from __future__ import annotations
 
@@ -8,7 +8,13 @@ project = "Edgewise"
 author = "Edgewise developers"
 project_copyright = "Edgewise developers; BSD-3-Clause"
 release = version_of("edgewise")
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.autosummary", "numpydoc"]
+extensions = [
+    "myst_parser",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.autosummary",
+    "numpydoc",
+    "sphinx_gallery.gen_gallery",
+]
 templates_path = ["_templates"]
 exclude_patterns = ["_build"]
 html_theme = "furo"
@@ -18,3 +24,12 @@ autosummary_generate = True
 numpydoc_class_members_toctree = False
 numpydoc_show_class_members = False
 myst_heading_anchors = 3
+sphinx_gallery_conf = {
+    "examples_dirs": "../examples",
+    "gallery_dirs": "auto_examples",
+    "filename_pattern": r"\.py$",  # all of them are run
+    "within_subsection_order": "FileNameSortKey",
+    "download_all_examples": False,
+    "remove_config_comments": True,
+    "write_computation_times": False,
+}
