@@ -378,6 +378,8 @@ def _features(run: RunFiles, nodes: NDArray[np.int64]) -> dict[str, Any] | None:
         columns, values = _rarest_entries(chosen, run.features)
     else:
         mean, scale = run.features.mean(axis=0), run.features.std(axis=0)
+        if run.feature_columns is not None:
+            scale[:] = 1.0  # the table's columns are scaled; else rare words would outdo numbers
         unusual = np.abs(chosen - mean) / np.where(scale > 0, scale, 1.0)
         top = np.argsort(-unusual, axis=1, kind="stable")[:, :TOP_FEATURES]
         columns, values = top.tolist(), np.take_along_axis(chosen, top, axis=1).tolist()
