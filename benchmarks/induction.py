@@ -42,12 +42,6 @@ def accuracies(
     return (transductive == truth).mean(), (inductive == truth).mean(), novel.mean()
 
 
-# Digits' raw grey values ask for smaller steps than the defaults, with or without new rows.
-SETTINGS: dict[str, dict[str, object]] = {
-    "digits": {"outer_learning_rate": 0.1, "inner_learning_rate": 0.01},
-}
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--datasets", nargs="+", default=["digits", "cora"])
@@ -59,11 +53,7 @@ def main() -> None:
     print("data set    edges       seed  transductive  inductive    lost   novel", flush=True)
     for name in arguments.datasets:
         for edges in arguments.edges:
-            parameters = {
-                **SETTINGS.get(name, {}),
-                "edges": edges,
-                "patience": arguments.patience,
-            }
+            parameters = {"edges": edges, "patience": arguments.patience}
             rows = []
             for seed in range(arguments.seeds):
                 rows.append(accuracies(load(name, seed=seed), arguments.share, seed, parameters))
