@@ -58,6 +58,8 @@ DENSE_COPIES = 3
 # Candidates being learned, the best so far, and old and new ones together when they grow.
 CANDIDATE_COPIES = 4
 
+# Numbers up to this are numbers in every precision that is computed with.
+LARGEST = 1e30
 OPTIMIZERS: dict[str, type[Dynamics]] = {"adam": Adam, "momentum": Momentum, "sgd": SGD}
 
 
@@ -371,15 +373,15 @@ class LDSClassifier(TransductiveClassifier):
         "storage": [StrOptions({"auto", "dense", "sparse"})],
         "max_edges_per_node": [Interval(Integral, 1, None, closed="left")],
         "tau": [Interval(Integral, 0, None, closed="left"), None],
-        "outer_learning_rate": [Interval(Real, 0, None, closed="neither")],
-        "outer_decay": [Interval(Real, 0, None, closed="left")],
-        "inner_learning_rate": [Interval(Real, 0, None, closed="neither")],
+        "outer_learning_rate": [Interval(Real, 0, LARGEST, closed="neither")],
+        "outer_decay": [Interval(Real, 0, LARGEST, closed="left")],
+        "inner_learning_rate": [Interval(Real, 0, LARGEST, closed="neither")],
         "inner_optimizer": [StrOptions(set(OPTIMIZERS))],
         "learn_inner_rate": ["boolean"],
         "rescale": ["boolean"],
         "hidden_units": [Interval(Integral, 1, None, closed="left")],
         "dropout": [Interval(Real, 0, 1, closed="left")],
-        "weight_decay": [Interval(Real, 0, None, closed="left")],
+        "weight_decay": [Interval(Real, 0, LARGEST, closed="left")],
         "max_inner_steps": [Interval(Integral, 1, None, closed="left")],
         "inner_patience": [Interval(Integral, 1, None, closed="left")],
         "inner_tolerance": [Interval(Real, 0, 1, closed="left")],
@@ -640,6 +642,14 @@ class LDSClassifier(TransductiveClassifier):
             "dtype": getattr(torch, self.dtype),
             "device": self.device,
         }
+        # The weights, their gradient and Adam's two moments; each row's hidden units.
+        n_weights = self.hidden_units * (seen.features.shape[1] + seen.n_classes)
+        n_numbers = 4 * n_weights + self.hidden_units * seen.n_nodes
+        require_memory(
+            n_numbers * np.dtype(self.dtype).itemsize,
+            f"a network with hidden_units={self.hidden_units}",
+            "Choose fewer.",
+        )
         team = join_team()
         if team is not None:
             return SharedObjective(team, seen, self._network(), **options)

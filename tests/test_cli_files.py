@@ -158,6 +158,8 @@ def test_the_model_predicts_its_own_rows_and_others(
     new = pd.concat([customers().head(5), customers(8, seed=1)], ignore_index=True)
     new["customer"] = [f"n{row}" for row in range(13)]
     new.loc[12, ["age", "spent"]] = [900.0, -5000.0]
+    new.loc[11, "spent"] = np.nan
+    missing = int(new[["age", "spent"]].isna().sum().sum())
     new.drop(columns="churned").to_csv(tmp_path / "new.csv", index=False)
     code, out, err = run("predict", fitted / "run", tmp_path / "new.csv", "--novelty")
     assert code == 0
@@ -172,6 +174,7 @@ def test_the_model_predicts_its_own_rows_and_others(
         np.testing.assert_allclose(shares, model.class_frequencies_, atol=1e-6)
         assert "far from all that were fitted" in err
     assert not table["novel"].head(5).any()
+    assert f"{missing} empty cells were filled" in err
     again = run("predict", fitted / "run", tmp_path / "new.csv", "--out", tmp_path / "p.csv")
     assert again[:2] == (0, "")
     pd.testing.assert_frame_equal(pd.read_csv(tmp_path / "p.csv"), table.drop(columns="novel"))

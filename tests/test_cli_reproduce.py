@@ -151,7 +151,7 @@ def test_datasets_are_counted(reproduce):
         (("edges", "--methods", "gnc"), "did you mean 'gcn'"),
         (("edges", "--datasets", "wine"), "edges holds no runs"),
         (("tau", "--labels", "equal"), "leave out labels='equal'"),
-        (("edges", "--jobs", "0"), "jobs must be"),
+        (("edges", "--jobs", "0"), "0 is neither a number of processes nor -1"),
     ],
 )
 def test_errors_are_one_line(reproduce, arguments, message):

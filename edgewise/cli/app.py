@@ -121,9 +121,10 @@ def _run(arguments: list[str], debug: bool) -> int:
     except (KeyboardInterrupt, typer.Abort):
         code = INTERRUPTED
     except Exception as error:
-        if debug:
+        message = _in_one_line(error)  # empty where help was shown
+        if debug and message:
             traceback.print_exc()
-        elif first_to_complain() and (message := _in_one_line(error)):  # no message: help was shown
+        elif first_to_complain() and message:
             hint = _how_to_go_on(arguments) if isinstance(error, LostProcessError) else ""
             print(f"edgewise: {message}{hint}", file=sys.stderr)
         return FAILURE
@@ -136,7 +137,8 @@ def _in_one_line(error: Exception) -> str:
     # Errors in the arguments know which argument it was.
     format_message = getattr(error, "format_message", None)
     message = " ".join(str(format_message() if format_message else error).split())
-    if isinstance(error, (ValueError, OSError, ImportError, MemoryError)) or format_message:
+    expected = (ValueError, OSError, ImportError, MemoryError, FloatingPointError)
+    if isinstance(error, expected) or format_message:
         return message
     # Whatever else comes up here is likely to be our fault.
     return f"{type(error).__name__}: {message} (--debug shows where)"

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from edgewise.cli.fit_table import TableFit, is_table, leak_warnings, read_content, say
+from edgewise.cli.machine import check_jobs
 from edgewise.cli.output import plain, print_json, results
 from edgewise.files import require_folder, staged
 
@@ -118,7 +119,9 @@ def compare(
     random_splits: Annotated[
         bool, typer.Option("--random-splits", help="In place of the public split, one a seed.")
     ] = False,
-    jobs: Annotated[int, typer.Option(help="Processes at a time; -1: one a processor.")] = 1,
+    jobs: Annotated[
+        int, typer.Option(help="Processes at a time; -1: one a processor.", callback=check_jobs)
+    ] = 1,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
     out: Annotated[
         Path | None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +12,7 @@ import typer
 
 from edgewise.cli.machine import limit_threads
 from edgewise.cli.output import results
-from edgewise.files import require_folder
+from edgewise.files import require_folder, write_atomically
 
 if TYPE_CHECKING:
     import numpy as np
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 DATASET = "wine"
 # Half the default: on this table the first iterations decide, and a demo should be short.
 PATIENCE = 10
+PICTURES = (".png", ".pdf", ".svg", ".jpg")
 
 
 # What is compared: the same network on a fixed and on a learned graph; then both of them once more,
@@ -60,6 +62,8 @@ def demo(
     """Learn a graph for Wine, and compare it with the fixed nearest-neighbour graph."""
     from edgewise.report.progress import LiveProgress
 
+    if picture.suffix.lower() not in PICTURES:
+        raise typer.BadParameter(f"--picture {picture} must end in one of {', '.join(PICTURES)}")
     require_folder(picture.parent)
     # One thread: more have nothing to do on so small a table, and get in each other's way.
     with limit_threads(1), LiveProgress(PATIENCE) as watch:
@@ -206,7 +210,9 @@ def _draw(outcomes: Sequence[Outcome], picture: Path) -> None:
             )
         },
     )
-    figure.savefig(picture)
+    content = io.BytesIO()
+    figure.savefig(content, format=picture.suffix[1:].lower())
+    write_atomically(picture, content.getvalue())
 
 
 def _without(pairs: Pairs, others: Pairs, n_nodes: int) -> Pairs:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.table import Table
 
-from edgewise.cli.machine import limit_threads
+from edgewise.cli.machine import MAX_THREADS, limit_threads
 from edgewise.cli.output import print_json, results
 
 if TYPE_CHECKING:
@@ -21,7 +21,8 @@ class SelfTestError(ValueError):
 def doctor(
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
     threads: Annotated[
-        int | None, typer.Option(help="Threads to compute with.", show_default="all", min=1)
+        int | None,
+        typer.Option(help="Threads to compute with.", show_default="all", min=1, max=MAX_THREADS),
     ] = None,
 ) -> None:
     """Print versions, threads, devices and data at hand; run a self-test of some five seconds."""

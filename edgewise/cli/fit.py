@@ -21,7 +21,7 @@ from edgewise.cli.fitting import (
     watched_fit,
 )
 from edgewise.cli.folder import FILES, write_run
-from edgewise.cli.machine import limit_threads
+from edgewise.cli.machine import MAX_THREADS, limit_threads
 from edgewise.cli.output import print_json, results
 from edgewise.files import require_folder
 from edgewise.team import leads, on_duty
@@ -208,7 +208,8 @@ def fit(
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
     profile: Annotated[bool, typer.Option("--profile", help="Say where the time goes.")] = False,
     threads: Annotated[
-        int | None, typer.Option(help="Threads to compute with.", show_default="all", min=1)
+        int | None,
+        typer.Option(help="Threads to compute with.", show_default="all", min=1, max=MAX_THREADS),
     ] = None,
 ) -> None:
     """Learn a graph, and the network that uses it."""

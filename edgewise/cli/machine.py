@@ -7,6 +7,24 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import typer
+
+# Far beyond any use, and few enough that the system gives them: PyTorch dies where it does not.
+MAX_THREADS = 256
+
+
+def check_jobs(jobs: int) -> int:
+    """The value of ``--jobs``, if it can be one.
+
+    Examples
+    --------
+    >>> check_jobs(-1)
+    -1
+    """
+    if jobs < -1 or jobs == 0:
+        raise typer.BadParameter(f"{jobs} is neither a number of processes nor -1 (for all)")
+    return jobs
+
 
 @contextmanager
 def limit_threads(threads: int | None) -> Iterator[None]:

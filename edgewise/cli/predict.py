@@ -42,7 +42,7 @@ def predict(
         )
     classifier = LDSClassifier.load(folder)
     settings = _settings(folder)
-    features, ids = _read(source, settings, classifier.n_features_in_)
+    features, ids, filled = _read(source, settings, classifier.n_features_in_)
     probabilities = classifier.predict_proba(features)
     predicted = classifier.classes_[probabilities.argmax(axis=1)]
     columns: dict[str, Any] = {"id": ids, "predicted": predicted.astype(str)}
@@ -55,6 +55,14 @@ def predict(
         sys.stdout.write(text)
     else:
         write_atomically(out, text.encode())
+    if filled:
+        shown = ", ".join(f"{name}: {count:,}" for name, count in list(filled.items())[:5])
+        notes().print(
+            f"edgewise: {sum(filled.values()):,} empty cells were filled with what is typical of "
+            f"the fitted rows ({shown}{', ...' if len(filled) > 5 else ''})",
+            soft_wrap=True,
+            markup=False,
+        )
     if novel.any():
         notes().print(
             f"edgewise: {int(novel.sum()):,} of {len(ids):,} rows are far from all that were "
@@ -78,8 +86,10 @@ def _settings(folder: Path) -> dict[str, Any]:
     return settings
 
 
-def _read(path: Path, settings: dict[str, Any], n_features: int) -> tuple[Any, list[str]]:
-    """Features and ids of a table like the one of the fit."""
+def _read(
+    path: Path, settings: dict[str, Any], n_features: int
+) -> tuple[Any, list[str], dict[str, int]]:
+    """Features and ids of a table like the one of the fit, and how many cells were filled."""
     from edgewise.io.columns import TablePreprocessor
     from edgewise.io.tables import TableError, read_table, require_columns
 
@@ -91,7 +101,8 @@ def _read(path: Path, settings: dict[str, Any], n_features: int) -> tuple[Any, l
     if settings["columns"] is not None:
         if table.matrix is not None:
             raise TableError(f"{path} is a sparse matrix, and the model was fitted on columns.")
-        return TablePreprocessor.from_dict(settings).transform(table.frame), ids
+        preprocessor = TablePreprocessor.from_dict(settings)
+        return preprocessor.transform(table.frame), ids, preprocessor.filled(table.frame)
     matrix = table.matrix
     if matrix is None or matrix.shape[1] > n_features:
         what = "columns" if matrix is None else f"{matrix.shape[1]} features"
@@ -101,4 +112,4 @@ def _read(path: Path, settings: dict[str, Any], n_features: int) -> tuple[Any, l
         )
     # Such files leave out the last features, if they are zero in all rows.
     matrix.resize((matrix.shape[0], n_features))
-    return matrix, ids
+    return matrix, ids, {}

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from edgewise.cli.machine import limit_threads
+from edgewise.cli.machine import check_jobs, limit_threads
 from edgewise.cli.output import notes, results
 
 if TYPE_CHECKING:
@@ -64,7 +64,9 @@ class BackendOption(str, Enum):
 
 def reproduce(
     what: Annotated[What, typer.Argument(help="The table or figure.", show_default=False)],
-    jobs: Annotated[int, typer.Option(help="Runs at a time, one thread each; -1: all.")] = 1,
+    jobs: Annotated[
+        int, typer.Option(help="Runs at a time, one thread each; -1: all.", callback=check_jobs)
+    ] = 1,
     seeds: Annotated[
         int | None, typer.Option(help="Run this many seeds.", show_default="the plan's", min=1)
     ] = None,

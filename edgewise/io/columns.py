@@ -37,6 +37,7 @@ LARGEST_NUMBER = 1e100
 MAX_DENSE_VALUES = 10_000_000
 _TRUTHS = ({"true", "false"}, {"yes", "no"}, {"y", "n"}, {"t", "f"}, {"on", "off"})
 _TRUE = frozenset({"true", "yes", "y", "t", "on", "1"})
+_FALSE = frozenset({"false", "no", "n", "f", "off", "0"})
 _BLANK = frozenset({"", "na", "n/a", "nan", "null", "<na>"})
 _ISO_DATE = r"\d{4}-\d{1,2}-\d{1,2}([ T]\d{1,2}:\d{2}(:\d{2}(\.\d+)?)?(Z|[+-]\d{2}:?\d{2})?)?"
 _LOCAL_DATE = r"(\d{1,2})[./-](\d{1,2})[./-](\d{4})"
@@ -157,9 +158,12 @@ class TablePreprocessor:
                 found[name] = _column(frame[name], name, force_categories=name in forced)
         self.columns_ = [found[name] for name in frame.columns]
         if not any(column.outputs for column in self.columns_):
+            why = "; ".join(f"{column.name!r} {column.why}" for column in self.columns_[:4])
+            more = ", ..." if len(self.columns_) > 4 else ""
             raise TableError(
                 "no column is left to learn from: each is empty, constant, an identifier or "
-                "left out. Use --categorical to keep one."
+                f"left out ({why or 'there is no other than the target'}{more}). "
+                "Use --categorical to keep one."
             )
         return self
 
@@ -191,6 +195,18 @@ class TablePreprocessor:
         scaled = _scaled_numbers(frame, numeric)
         starts = np.array([place[column.name] for column in numeric], dtype=np.int64)
         return _assemble(len(frame), width, (starts, scaled), blocks)
+
+    def filled(self, frame: pd.DataFrame) -> dict[str, int]:
+        """How many cells of a table `transform` fills in, by column, where it does.
+
+        Missing categories and texts are none of these: they have a meaning of their own.
+        """
+        counts = {
+            column.name: int(frame[column.name].isna().sum())
+            for column in self.columns_
+            if "fill" in column.learned
+        }
+        return {name: count for name, count in counts.items() if count}
 
     def fit_transform(self, frame: pd.DataFrame) -> Any:
         """`fit`, then `transform`."""
@@ -542,7 +558,14 @@ def _truths(values: NDArray[Any], fill: float) -> NDArray[np.float64]:
 
 
 def _transform_truth(cells: pd.Series[Any], column: Column) -> Any:
-    return _truths(_as_text(cells, column.name), column.learned["fill"])[:, None]
+    values = _as_text(cells, column.name)
+    for row, value in enumerate(values):
+        if value is not None and value.lower() not in _TRUE | _FALSE:
+            raise TableError(
+                f"column {column.name!r} holds {value!r} in row {row}, and it held truth values "
+                "when the model was fitted: correct the cell or leave it empty."
+            )
+    return _truths(values, column.learned["fill"])[:, None]
 
 
 def _transform_date(cells: pd.Series[Any], column: Column) -> Any:

@@ -85,7 +85,7 @@ def read_graph(path: str | os.PathLike[str], ids: Sequence[Hashable]) -> Any:
     try:
         pairs, weights = adjacency_pairs(graph, len(names), node_names=names)
     except (TypeError, ValueError) as error:
-        raise type(error)(f"{file}: {error}") from None
+        raise TableError(f"{file}: {error}") from None
     values = np.ones(pairs.n_pairs) if weights is None else weights
     return symmetric(pairs.rows, pairs.cols, values, len(names))
 

@@ -12,6 +12,7 @@ import csv
 import io
 import os
 import re
+import warnings
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -23,6 +24,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy import sparse
 
+from edgewise.inputs import EdgewiseWarning
 from edgewise.memory import require_memory
 
 SEPARATORS = (",", ";", "\t", "|")
@@ -31,6 +33,7 @@ MISSING_LABELS = frozenset({"", "NA", "N/A", "n/a", "NaN", "nan", "NULL", "null"
 # More distinct numbers than this are a quantity to predict, not classes.
 MAX_NUMERIC_CLASSES = 30
 _SNIFFED_LINES = 100
+_GUESSED = "cp1252"  # of text that nothing tells the encoding of
 _MARKS = (
     (codecs.BOM_UTF8, "utf-8-sig"),
     (codecs.BOM_UTF32_LE, "utf-32"),  # before UTF-16, whose mark it begins with
@@ -117,7 +120,7 @@ def read_table(path: str | os.PathLike[str], *, text: Collection[str] = ()) -> T
 
 
 def _read_csv(file: Path, text: Collection[str]) -> Table:
-    content = decoded(file.read_bytes())
+    content = _text_of(file)
     if "\0" in content:
         raise TableError(f"{file} is no text (it holds zero bytes): name a CSV file.")
     separator = sniffed_separator(content)
@@ -170,29 +173,56 @@ def _shielded(text: str) -> str:
     return "'" + text.strip()
 
 
-def decoded(data: bytes) -> str:
-    """Text in whatever encoding: by its byte-order mark, else UTF-8, UTF-16 or Windows' Latin-1.
+def _text_of(file: Path) -> str:
+    """The text of a file, in whatever encoding; said where that is a guess."""
+    data = file.read_bytes()
+    try:
+        text, encoding = decoded(data)
+    except UnicodeDecodeError as error:
+        seen = error.object  # but for a mark
+        line = seen[: error.start].count(b"\n") + 1
+        raise TableError(
+            f"{file}, line {line}: byte 0x{seen[error.start]:02x} is no text: name a CSV file, "
+            "or save it as UTF-8."
+        ) from None
+    if encoding == _GUESSED:
+        warnings.warn(
+            f"{file} is not UTF-8, and was read as Windows-1252 (Western Europe): if names or "
+            "labels look wrong, save it as UTF-8.",
+            EdgewiseWarning,
+            stacklevel=2,
+        )
+    return text
+
+
+def decoded(data: bytes) -> tuple[str, str]:
+    """Text and its encoding: by a byte-order mark, else UTF-8, UTF-16 or Windows' Latin-1.
+
+    Raises
+    ------
+    UnicodeDecodeError
+        If the bytes are text in none of these.
 
     Examples
     --------
-    >>> [decoded("é;1".encode(code)) for code in ("utf-8-sig", "utf-16", "utf-16-le", "latin-1")]
-    ['é;1', 'é;1', 'é;1', 'é;1']
+    >>> [decoded("é;1".encode(code)) for code in ("utf-8-sig", "utf-16-le", "latin-1")]
+    [('é;1', 'utf-8-sig'), ('é;1', 'utf-16-le'), ('é;1', 'cp1252')]
     """
     for mark, encoding in _MARKS:
         if data.startswith(mark):
-            return data.decode(encoding, errors="replace")
+            return data.decode(encoding), encoding
     # Mostly Latin letters in two bytes each have a zero in every other byte.
     head = np.frombuffer(data[:4096][: len(data[:4096]) // 2 * 2], np.uint8).reshape(-1, 2)
     if len(data) % 2 == 0 and len(head):
         zeros = (head == 0).mean(axis=0)
         if zeros[1] > 0.3 > zeros[0]:
-            return data.decode("utf-16-le", errors="replace")
+            return data.decode("utf-16-le"), "utf-16-le"
         if zeros[0] > 0.3 > zeros[1]:
-            return data.decode("utf-16-be", errors="replace")
+            return data.decode("utf-16-be"), "utf-16-be"
     try:
-        return data.decode("utf-8")
+        return data.decode("utf-8"), "utf-8"
     except UnicodeDecodeError:
-        return data.decode("cp1252", errors="replace")
+        return data.decode(_GUESSED), _GUESSED
 
 
 def sniffed_separator(content: str) -> str:
@@ -375,6 +405,9 @@ def load_npz(file: Path) -> dict[str, NDArray[Any]]:
                 "save plain arrays of numbers or text."
             ) from None
         raise _no_npz(file, error) from None
+    others = [name for name, array in arrays.items() if not isinstance(array, np.ndarray)]
+    if others:
+        raise TableError(f"{file} holds {others[0]!r}, which is no array: leave it out.")
     if not arrays:
         raise TableError(f"{file} holds no arrays.")
     return arrays
@@ -452,6 +485,8 @@ def require_columns(frame: pd.DataFrame, names: Collection[str], option: str, so
             near = get_close_matches(name, columns, n=1)
             shown = ", ".join(map(repr, columns[:8])) + (", ..." if len(columns) > 8 else "")
             hint = f" Did you mean {near[0]!r}?" if near else f" Its columns: {shown}."
+            if len(columns) == 1 and not near:
+                hint += f" (Columns are told apart by one of {' '.join(map(repr, SEPARATORS))}.)"
             raise TableError(f"{option}: {source} has no column {name!r}.{hint}")
 
 
@@ -471,10 +506,16 @@ def target_labels(column: pd.Series[Any], name: str) -> NDArray[Any]:
     for row, value in enumerate(labels):
         if isinstance(value, np.generic):
             value = labels[row] = value.item()
-        if pd.isna(value) or (isinstance(value, str) and value.strip() in MISSING_LABELS):
+        if isinstance(value, str):
+            text = value.strip()
+            labels[row] = None if text in MISSING_LABELS else text
+        elif value is None or value is pd.NA or value is pd.NaT or value != value:
             labels[row] = None
-        elif isinstance(value, str):
-            labels[row] = value.strip()
+        elif not isinstance(value, (bool, int, float)):
+            raise TableError(
+                f"the target {name!r} holds a {type(value).__name__} in row {row}: classes are "
+                "texts, whole numbers or truth values."
+            )
     known = [label for label in labels if label is not None]
     if not known:
         raise TableError(

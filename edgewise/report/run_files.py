@@ -125,10 +125,11 @@ def read_run(folder: Path) -> RunFiles:
             for row in getattr(model.split_, role):
                 roles[row] = role
     table = None if model is None else _table(folder, model)
+    history, damage = _history(folder, model)
     return RunFiles(
         name=str(metrics.get("dataset") or metrics.get("source") or folder.resolve().name),
         metrics=metrics,
-        history=_history(folder, model),
+        history=history,
         ids=ids,
         roles=roles,
         classes=classes,
@@ -140,7 +141,7 @@ def read_run(folder: Path) -> RunFiles:
         feature_names=None if model is None else _feature_names(table, model),
         feature_columns=None if table is None else table.feature_columns(),
         comparison=_json(folder, "comparison.json") if _has(folder, "comparison.json") else None,
-        problems=problems,
+        problems=[*problems, *damage],
     )
 
 
@@ -200,7 +201,8 @@ def _probabilities(table: pd.DataFrame, folder: Path) -> NDArray[np.float64]:
             table[_shares(table)].to_numpy(dtype=str).astype(np.float64)
         )
     except ValueError as error:
-        raise RunFolderError(f"{folder / 'predictions.csv'} is damaged ({error}).") from None
+        file = folder / "predictions.csv"
+        raise RunFolderError(f"{file} is damaged ({error}): fit again.") from None
     return probabilities
 
 
@@ -297,32 +299,38 @@ def _edges_of_files(folder: Path, ids: Sequence[str]) -> Edges:
 # ------------------------------------------------------------------------------------- history
 
 
-def _history(folder: Path, model: Any) -> list[dict[str, Any]]:
+def _history(folder: Path, model: Any) -> tuple[list[dict[str, Any]], list[str]]:
+    """The outer iterations, and what is wrong with the file they are read from."""
+    problems: list[str] = []
     if _has(folder, "log.jsonl"):
-        records = _records(folder / "log.jsonl")
+        records, problems = _records(folder / "log.jsonl")
     elif _has(folder, "history.csv"):
         with (folder / "history.csv").open(newline="", encoding="utf-8") as file:
             records = [dict(row) for row in csv.DictReader(file)]
     else:
         records = [] if model is None else model.history_
-    return [
+    usable = [
         {name: _number(value) for name, value in record.items()}
         for record in records
         if _number(record.get("iteration")) is not None and "validation_loss" in record
     ]
+    return usable, problems
 
 
-def _records(file: Path) -> list[dict[str, Any]]:
-    """Objects of a file with one on each line; an interrupted fit may have torn the last one."""
-    records = []
+def _records(file: Path) -> tuple[list[dict[str, Any]], list[str]]:
+    """Objects of a file with one on each line, and how many lines are none."""
+    records, n_damaged = [], 0
     for line in file.read_text(encoding="utf-8", errors="replace").splitlines():
         try:
             record = json.loads(line)
-        except ValueError:
-            continue
+        except (ValueError, RecursionError):
+            record = None
         if isinstance(record, dict):
             records.append(record)
-    return records
+        else:
+            n_damaged += 1
+    damage = f"{file.name} has {n_damaged} damaged lines, which are left out."
+    return records, [damage] if n_damaged else []
 
 
 def _number(value: Any) -> float | None:

@@ -171,3 +171,47 @@ def test_unpack_inverts_the_packing(n_nodes, data):
     got_rows, got_cols = kernels.unpack(np.array(chosen, np.int64), packed_offsets(n_nodes))
     assert_array_equal(got_rows, rows[chosen])
     assert_array_equal(got_cols, cols[chosen])
+
+
+def joined_pairs(rng, n_nodes, n_pairs):
+    """Different pairs, and where each node finds its own."""
+    every = np.stack(np.triu_indices(n_nodes, 1), axis=1)
+    rows, cols = rng.permutation(every)[:n_pairs].T.astype(np.int64)
+    return rows, cols, kernels.incidence(rows, cols, n_nodes)
+
+
+def test_pairs_of_some_nodes_are_decided_once():
+    rng = np.random.default_rng(0)
+    rows, cols, (start, slots, _) = joined_pairs(rng, 9, 20)
+    decided = rng.random(20) < 0.3
+    before, nodes = decided.copy(), np.array([2, 5, 6])
+    found = kernels.undecided(nodes, start, slots, decided)
+    touched = np.isin(rows, nodes) | np.isin(cols, nodes)
+    assert sorted(found.tolist()) == np.flatnonzero(touched & ~before).tolist()
+    assert_array_equal(decided, before | touched)
+    assert len(kernels.undecided(nodes, start, slots, decided)) == 0
+
+
+def test_nodes_are_reached_once_and_along_open_pairs():
+    rng = np.random.default_rng(1)
+    rows, cols, (start, slots, others) = joined_pairs(rng, 9, 20)
+    is_open, nodes = rng.random(20) < 0.5, np.array([0, 4])
+    reached = np.isin(np.arange(9), [0, 4, 7])
+    before = reached.copy()
+    found = kernels.newly_reached(nodes, start, slots, others, is_open, reached)
+    joined = np.zeros((9, 9), bool)
+    joined[rows[is_open], cols[is_open]] = joined[cols[is_open], rows[is_open]] = True
+    expected = joined[nodes].any(axis=0) & ~before
+    assert 0 < expected.sum() < 6
+    assert sorted(found.tolist()) == np.flatnonzero(expected).tolist()
+    assert_array_equal(reached, before | expected)
+
+
+@pytest.mark.parametrize("real", REALS)
+def test_entries_of_a_product(real):
+    rng = np.random.default_rng(0)
+    left, right = rng.normal(size=(6, 3)).astype(real), rng.normal(size=(8, 3)).astype(real)
+    rows, cols = rng.integers(6, size=10), rng.integers(8, size=10)
+    out = np.full(10, np.nan, real)
+    kernels.entries_of_product(left, right, rows, cols, out)
+    assert_allclose(out, (left @ right.T)[rows, cols], rtol=1e-5 if real == np.float32 else 1e-12)

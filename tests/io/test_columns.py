@@ -223,6 +223,8 @@ def test_many_categories_keep_the_most_frequent():
         ({"income": "lots"}, r"'income' holds 'lots' in row 0.*numeric when"),
         ({"since": "soon"}, r"'since' holds 'soon' in row 0.*dates when"),
         ({"city": [["Rome"]]}, "'city' holds a list in row 0"),
+        ({"member": "maybe"}, r"'member' holds 'maybe' in row 0.*truth values when"),
+        ({"flag": 2}, r"'flag' holds '2' in row 0.*truth values when"),
     ],
 )
 def test_cells_that_cannot_be_are_named(fitted, change, message):
@@ -233,6 +235,12 @@ def test_cells_that_cannot_be_are_named(fitted, change, message):
         fitted.transform(new.infer_objects() if "age" in change else new)
 
 
+def test_filled_cells_are_counted(fitted):
+    new = customers(8).assign(age=[np.nan] * 3 + [1.0] * 5, city=None)
+    assert fitted.filled(new) == {"age": 3, "member": 1, "since": 1}
+    assert fitted.filled(customers(8).drop(index=3)) == {}
+
+
 def test_missing_columns_are_named_and_others_ignored(fitted):
     new = customers(8).drop(columns=["fax", "country", "number"]).assign(extra=1)
     assert fitted.transform(new).shape[0] == 8
@@ -241,8 +249,10 @@ def test_missing_columns_are_named_and_others_ignored(fitted):
 
 
 def test_nothing_to_learn_from():
-    with pytest.raises(TableError, match="no column is left"):
+    with pytest.raises(TableError, match=r"no column is left.*'a' constant \(1 in every row\)"):
         TablePreprocessor().fit(pd.DataFrame({"a": [1, 1, 1]}))
+    with pytest.raises(TableError, match="there is no other than the target"):
+        TablePreprocessor().fit(pd.DataFrame(index=range(3)))
 
 
 def test_wide_tables_that_are_mostly_zeros_stay_sparse(monkeypatch):

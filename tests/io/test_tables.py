@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 from edgewise import memory
+from edgewise.inputs import EdgewiseWarning
 from edgewise.io.tables import (
     TableError,
     decoded,
@@ -29,7 +30,7 @@ TEXT = "name{0}height{0}town\nÉva{0}1.5{0}Pécs\nÅsa{0}{0}Umeå\n"
 
 @pytest.mark.parametrize("separator", [",", ";", "\t", "|"])
 @pytest.mark.parametrize(
-    "encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be", "utf-32", "latin-1"]
+    "encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be", "utf-32"]
 )
 def test_encodings_and_separators_are_told_apart(tmp_path, separator, encoding):
     (tmp_path / "t.csv").write_bytes(TEXT.format(separator).encode(encoding))
@@ -38,6 +39,30 @@ def test_encodings_and_separators_are_told_apart(tmp_path, separator, encoding):
     assert frame["town"].tolist() == ["Pécs", "Umeå"]
     assert frame["height"].tolist()[0] == 1.5
     assert np.isnan(frame["height"].tolist()[1])
+
+
+def test_a_guessed_encoding_is_said(tmp_path):
+    (tmp_path / "t.csv").write_bytes(TEXT.format(",").encode("latin-1"))
+    with pytest.warns(
+        EdgewiseWarning, match=r"t\.csv is not UTF-8.*Windows-1252.*save it as UTF-8"
+    ):
+        frame = read_table(tmp_path / "t.csv").frame
+    assert frame["town"].tolist() == ["Pécs", "Umeå"]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"\xef\xbb\xbfa,b\n1,2\n3,\xff\n", r"line 3: byte 0xff is no text: .*as UTF-8"),
+        (b"a,b\n1,\x81\n", r"line 2: byte 0x81 is no text"),
+        ("a,b\n1,2\n".encode("utf-32")[:-2], r"t\.csv, line 2: byte .* is no text"),
+        ("a,b\n1,2\n".encode("utf-16")[:-1], r"t\.csv, line 2: byte .* is no text"),
+    ],
+)
+def test_bytes_that_are_no_text_are_never_replaced(tmp_path, content, message):
+    (tmp_path / "t.csv").write_bytes(content)
+    with pytest.raises(TableError, match=message):
+        read_table(tmp_path / "t.csv")
 
 
 @pytest.mark.parametrize("ending", ["\n", "\r\n", "\r"])
@@ -172,6 +197,15 @@ class Bomb:
         return (warnings.warn, ("executed",))
 
 
+def test_members_of_npz_that_are_no_arrays_are_refused_and_written_nowhere(tmp_path):
+    (tmp_path / "inner").mkdir()
+    with zipfile.ZipFile(tmp_path / "inner" / "t.npz", "w") as archive:
+        archive.writestr("../evil.npy", b"echo")
+    with pytest.raises(TableError, match=r"holds '\.\./evil', which is no array: leave it out"):
+        read_table(tmp_path / "inner" / "t.npz")
+    assert sorted(entry.name for entry in tmp_path.rglob("*")) == ["inner", "t.npz"]
+
+
 def test_pickled_objects_in_npz_are_refused_and_not_executed(tmp_path):
     np.savez(tmp_path / "t.npz", X=np.array([Bomb(), 1], dtype=object))
     with pytest.raises(TableError, match=r"Python objects .pickled.*plain arrays"):
@@ -204,6 +238,7 @@ def test_an_npz_that_would_unpack_to_more_than_fits(tmp_path, monkeypatch):
         read_table(tmp_path / "t.npz")
 
 
+@pytest.mark.filterwarnings("ignore:.*is not UTF-8")
 @pytest.mark.parametrize("kind", ["npz", "sparse.npz", "parquet", "feather", "svm", "csv"])
 def test_any_damage_is_a_table_error_or_harmless(tmp_path, kind):
     file, frame = tmp_path / f"t.{kind}", pd.DataFrame({"a": [1.5, 2, 3], "y": ["x", "y", ""]})
@@ -318,6 +353,6 @@ def test_leaks_are_found_and_nothing_else(wrap):
 
 
 def test_small_functions():
-    assert decoded(b"") == ""
+    assert decoded(b"") == ("", "utf-8")
     assert sniffed_separator("only\none\n") == ","
     assert sniffed_separator("a|b;c|d\n1|2;3|4\n") == "|"

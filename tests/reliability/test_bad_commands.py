@@ -39,6 +39,32 @@ BAD = {
     "a checkpoint that is none": ("fit wine --checkpoint {tmp}/thesis", "no checkpoint at all"),
     "a result in a file": ("fit wine --out {tmp}/thesis", "is a file"),
     "an unknown method": ("compare wine --methods magic", "magic"),
+    "a parameter of another method": (
+        "compare wine --methods knn-gcn --set knn-gcn.kk=3",
+        "knn-gcn has no parameter 'kk'.*did you mean 'k'|known are",
+    ),
+    "a method that is not compared": (
+        "compare wine --methods knn-gcn --set rf.max_depth=3",
+        "'rf', which is not compared",
+    ),
+    "no seeds": ("compare wine --seeds 0", "--seeds"),
+    "no processes": ("compare wine --jobs 0", "0 is neither a number of processes nor -1"),
+    "less than all processes": ("reproduce table1 --status --jobs -2", "-2 is neither"),
+    "no such figure": ("reproduce table9", "table9.*table1"),
+    "more threads than there are": ("doctor --threads 99999999", "--threads"),
+    "threads without end": ("fit wine --threads 99999999", "--threads"),
+    "a rate beyond all numbers": ("fit wine --inner-lr 1e300", "inner_learning_rate.*Got 1e"),
+    "a rate that diverges": (
+        "fit wine --inner-lr 1e29 --max-outer-iterations 1",
+        "inner problem diverged.*Lower inner_learning_rate",
+    ),
+    "a seed beyond all sizes": ("fit wine --seed 99999999999999999999", "random_state.*Got 9999"),
+    "a share that is no number": ("fit wine --keep-edges nan", "--keep-edges"),
+    "neighbours beside a graph": ("fit cora --k 3", "comes with a graph.*--no-graph"),
+    "a table's option": ("fit wine --target y", "--target is about tables"),
+    "a picture of words": ("demo --picture {tmp}/demo.txt", "must end in one of .png"),
+    "a report on nothing": ("report {tmp}/no", "there is no folder.*--out"),
+    "a model of nothing": ("predict {tmp}/no {tmp}/thesis", "there is no model"),
 }
 
 
@@ -91,10 +117,13 @@ FILES = {
         "--target age",
         "'age'.*regression.*into a few bins",
     ),
+    "a byte that is no text": (b"a,y\n1,\x81\n", "", "line 2: byte 0x81 is no text.*as UTF-8"),
+    "another separator": (GOOD.replace(",", "^").encode(), "", "told apart by one of ',' ';'"),
+    "nothing but the target": (b"y\nu\nv\nu\n", "", "no other than the target"),
+    "one row": (b"a,y\n1,u\n", "", "'a' constant .1 in every row"),
     "no labels": (GOOD.replace(",u", ",").replace(",v", ",").encode(), "", "'y' is empty in every"),
     "two labels": (b"a,y\n1.5,u\n2,v\n3,\n4,\n", "--k 2", "only 2 rows are labelled"),
     "infinity": (lines_of(GOOD, l3="inf,a,u"), "", "row 2.*'age'|'age'.*row 2"),
-    "no features": (b"y\nu\nv\nu\n", "", "no column"),
     "no such id": (GOOD.encode(), "--id name", "--id: .*no column 'name'. Its columns"),
     "ids twice": (GOOD.encode(), "--id plan", "ids must be unique"),
     "k too large": (GOOD.encode(), "--k 30", "k=30 is too large.*Choose k <= 29"),
@@ -104,6 +133,11 @@ FILES = {
     "no such graph": (GOOD.encode(), "--graph {tmp}/no.csv", "no.csv does not exist"),
     "a graph of strangers": (GOOD.encode(), "--graph {tmp}/strangers.csv", "'x' that match no row"),
     "a graph of weights": (GOOD.encode(), "--graph {tmp}/weights.csv", "greater than 1 .2."),
+    "a graph of words": (
+        GOOD.encode(),
+        "--graph {tmp}/words.csv",
+        r"words.csv: .*no real numbers.*between 0 and 1(?!.*--debug)",
+    ),
     "a graph of entities": (
         GOOD.encode(),
         "--graph {tmp}/laughs.graphml",
@@ -113,6 +147,7 @@ FILES = {
 GRAPHS = {
     "strangers.csv": "source,target\n0,x\n",
     "weights.csv": "source,target,weight\n0,1,2\n",
+    "words.csv": "source,target,weight\n0,1,much\n",
     "laughs.graphml": '<!DOCTYPE lolz [<!ENTITY a "ha">]><graphml><graph/></graphml>',
 }
 

@@ -190,6 +190,13 @@ PARAMETERS = [
     parameter(InvalidParameterError, r"'max_inner_steps'.*Got 0", max_inner_steps=0),
     parameter(InvalidParameterError, r"'n_samples'.*Got 0", n_samples=0),
     parameter(InvalidParameterError, r"'hidden_units'.*Got 0", hidden_units=0),
+    parameter(MemoryError, r"hidden_units=10{20} takes.*Choose fewer", hidden_units=10**20),
+    parameter(
+        FloatingPointError,
+        r"inner problem diverged.*Lower inner_learning_rate",
+        inner_learning_rate=1e29,
+    ),
+    parameter(InvalidParameterError, r"'inner_learning_rate'.*1e\+30", inner_learning_rate=1e300),
     parameter(InvalidParameterError, r"'dtype'.*Got 'float16'", dtype="float16"),
     parameter(InvalidParameterError, r"'network'.*Network", network="GCN"),
     parameter(InvalidParameterError, r"'random_state'", random_state="today"),

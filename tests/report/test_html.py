@@ -58,7 +58,7 @@ def write_run(
     record = {"test_accuracy": 0.75, "best_iteration": 2, "expected_edges": 2.0 * n_rows}
     (folder / "metrics.json").write_text(json.dumps({**record, **metrics}))
     lines = [json.dumps(iteration(number)) for number in (1, 2, 3)]
-    (folder / "log.jsonl").write_text("\n".join([*lines, '{"iteration": 4, "val']))
+    (folder / "log.jsonl").write_text("\n".join(lines))
     return folder
 
 
@@ -231,6 +231,15 @@ def test_it_warns_of_over_fitted_edges(
     (folder / "log.jsonl").write_text("\n".join(lines))
     said = " ".join(report_data(read_run(folder))["warnings"])
     assert ("over-fit" in said) == warned
+
+
+def test_damaged_lines_of_the_log_are_left_out_and_counted(run: Callable[..., Path]) -> None:
+    folder = run()
+    with (folder / "log.jsonl").open("a") as log:
+        log.write('\n{"iteration": 4, "val\n' + "[" * 100_000)
+    data = report_data(read_run(folder))
+    assert data["history"]["iteration"] == [1, 2, 3]
+    assert "log.jsonl has 2 damaged lines" in " ".join(data["warnings"])
 
 
 # ----------------------------------------------------------------------------------- saved model
