@@ -28,7 +28,8 @@ test: .venv/.installed-dev  ## lint, type-check, tests and doctests (JOBS=2 proc
 
 # What Numba compiles leaves no trace, so the kernels run again as plain Python.
 COVERED := tests/bilevel tests/graph tests/test_learn.py tests/test_learn_similarity.py \
-	tests/test_problem.py tests/test_estimator.py tests/test_induction.py
+	tests/test_problem.py tests/test_estimator.py tests/test_induction.py tests/test_batches.py \
+	tests/test_persistence.py tests/reliability/test_checkpoint.py
 KERNELS := tests/graph/test_kernels.py tests/graph/test_sampled.py tests/graph/test_growing.py \
 	tests/bilevel/test_lowrank.py
 coverage: .venv/.installed-dev  ## lines and branches of graph, bilevel, learn and estimator (at least 95 %)

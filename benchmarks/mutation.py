@@ -1,4 +1,4 @@
-"""Change one operator or constant of a module at a time, and see whether its tests notice.
+"""Change one operator, constant or call of a module at a time; see whether its tests notice.
 
     python benchmarks/mutation.py [--seconds 600] [--seed 0] [module ...]
 
@@ -26,9 +26,13 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 TESTS = {
     "edgewise.bilevel.dynamics": ["tests/bilevel/test_dynamics.py"],
-    "edgewise.bilevel.lowrank": ["tests/bilevel/test_lowrank.py"],
+    "edgewise.bilevel.lowrank": [
+        "tests/bilevel/test_lowrank.py",
+        "tests/nn/test_gcn_derivatives.py",
+    ],
     "edgewise.bilevel.hypergradient": ["tests/bilevel/test_hypergradient.py"],
     "edgewise.bilevel.losses": ["tests/bilevel/test_hypergradient.py"],
+    "edgewise.bilevel.parts": ["tests/test_batches.py"],
     "edgewise.graph.sampling": ["tests/graph/test_sampling.py"],
 }
 KERNELS = "edgewise.graph.kernels"  # never changed: the tests would take as long as to compile it
@@ -54,6 +58,7 @@ SWAPS: dict[type[ast.AST], type[ast.AST]] = {
 # Operators by the names that they have in PyTorch and NumPy.
 METHODS = {"add": "sub", "sub": "add", "mul": "div", "div": "mul", "sqrt": "square"}
 METHODS |= {f"{name}_": f"{other}_" for name, other in METHODS.items()}
+METHODS |= {"zeros": "ones", "zeros_like": "ones_like", "minimum": "maximum", "argmax": "argmin"}
 
 
 def mutants(tree: ast.Module) -> Iterator[tuple[int, str, ast.Module]]:
@@ -79,6 +84,10 @@ def changes(node: ast.AST) -> list[Any]:
         return ["negate"]
     if isinstance(node, ast.Attribute) and node.attr in METHODS:
         return [METHODS[node.attr]]
+    if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
+        return ["drop"]
+    if isinstance(node, ast.Call):  # without one of its arguments by name
+        return [number for number, keyword in enumerate(node.keywords) if keyword.arg]
     if isinstance(node, ast.Constant) and type(node.value) in (int, float, bool):
         return ["flip"] if isinstance(node.value, bool) else [1]
     return []
@@ -95,6 +104,10 @@ def apply(node: Any, change: Any) -> None:
         node.test = ast.UnaryOp(ast.Not(), node.test)
     elif isinstance(node, ast.Attribute):
         node.attr = change
+    elif isinstance(node, ast.Expr):
+        node.value = ast.Constant(None)
+    elif isinstance(node, ast.Call):
+        del node.keywords[change]
     elif isinstance(node, ast.Constant):
         node.value = not node.value if isinstance(node.value, bool) else node.value + 1
     else:
