@@ -651,3 +651,33 @@ def test_straight_through_an_inner_step():
         assert result.edges.at_pairs(*pair)[0] == pytest.approx(a * (a * w - b) * rate, abs=1e-13)
         assert result.learning_rate == pytest.approx(-a * (a * w - b) * (w0 - fresh), abs=1e-13)
         assert result.weights.item() == pytest.approx(a * (a * w - b) * (1.0 - rate), abs=1e-13)
+
+
+class OneIdle(Losses):
+    """Of four weights, the last two have no part in the inner loss."""
+
+    features = torch.tensor([[1.0, -2.0], [0.5, 1.0], [2.0, 0.0]], dtype=torch.float64)
+
+    def leaves(self, flat):
+        return [part.detach().requires_grad_() for part in flat.split(2)]
+
+    def inner(self, weights, graph, noise):
+        return (graph @ (self.features * weights[0])).square().sum()
+
+    def outer(self, weights, graph):
+        return (graph @ (self.features * weights[0] * weights[1])).sum()
+
+
+def test_weights_without_a_part_in_the_inner_loss_have_a_derivative_of_zero():
+    graph = Graph.from_pairs(Pairs(np.array([0, 1]), np.array([1, 2])), 3, dtype=torch.float64)
+    flat, noise = torch.tensor([0.5, -1.0, 2.0, 3.0], dtype=torch.float64), torch.Generator()
+    losses = OneIdle()
+    _, gradient = losses.inner_gradient(flat, graph, noise)
+    linearised = losses.linearise_inner(flat, graph, noise)
+    assert torch.equal(linearised.gradient, gradient)
+    assert gradient[:2].abs().min() > 0
+    assert torch.equal(gradient[2:], torch.zeros(2, dtype=torch.float64))
+    curvature, _ = linearised.along(torch.ones(4, dtype=torch.float64))
+    # Quadratic in the first two weights: the Hessian is the gradient's own linear map.
+    _, doubled = losses.inner_gradient(flat + 1.0, graph, noise)
+    torch.testing.assert_close(curvature, doubled - gradient)
