@@ -247,7 +247,7 @@ def _summary(book: Book) -> str:
         "",
         f"- Of {total} published accuracies {run} have a number of ours: {words['agrees']} agree "
         f"(no significant difference), {words['higher']} of ours are higher, {words['lower']} "
-        f"lower, {words['not testable']} cannot be tested yet."
+        f"lower, {words['not testable']} have no spread to test by."
         + (f" {unfinished} of ours are of cells that are not finished." if unfinished else ""),
         f"- Runs recorded: {len(book.records):,}, "
         f"{format_time(sum(r.seconds for r in book.records))} of one thread in all"
@@ -291,11 +291,11 @@ def _is_complete(entry: Entry) -> bool:
 
 
 def _differences(book: Book) -> str:
-    """The cells that differ significantly from the paper once all seeds are there, and why."""
+    """The cells that differ from the paper's once all seeds are there, and why."""
     lines = ["## Where ours and the paper's differ", ""]
     for what in ("edges", "table1"):
         for entry, published, found in book.verdicts(what):
-            if found.word not in ("higher", "lower") or not _is_complete(entry):
+            if not found.asks_for_a_reason or not _is_complete(entry):
                 continue
             place = f"{entry.cell.dataset}, {entry.cell.method}"
             if what == "edges":

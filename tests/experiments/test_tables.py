@@ -214,6 +214,16 @@ def test_beside_the_paper_differences_have_their_reason():
     assert [table.name for table in equal.tables("table1")] == ["table1-equal"]
 
 
+def test_what_is_far_off_asks_for_a_reason_even_where_nothing_can_be_tested():
+    always = entry_of(finished("lp", [0.402] * 5))
+    assert compare(always, Published(23.2)).word == "not testable"
+    assert compare(always, Published(23.2)).asks_for_a_reason
+    assert not compare(always, Published(40.0)).asks_for_a_reason
+    nearly = entry_of(finished("lp", [0.401, 0.402, 0.403]))
+    assert compare(nearly, Published(41.0, 0.1)).asks_for_a_reason
+    assert not compare(entry_of([], [Run("lp", "wine")]), Published(41.0)).asks_for_a_reason
+
+
 def test_edges_table_and_its_reasons_by_share():
     records = [
         recorded(run, 0.5 + 0.1 * run.variant.get("keep_edges", 1) + run.seed / 500)
