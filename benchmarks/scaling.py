@@ -2,6 +2,7 @@
 
 python benchmarks/scaling.py made-up --rows 10000 30000 100000   # whole fits; or --updates 40
 python benchmarks/scaling.py pubmed --graph                      # a whole fit; or without its graph
+python benchmarks/scaling.py updates --rows 10000 30000 100000   # of the edges, nothing else
 python benchmarks/scaling.py neighbours --rows 30000 100000      # recall of the approximate search
 python benchmarks/scaling.py storages                            # dense and sparse, at Cora's size
 python benchmarks/scaling.py figure                              # scaling.png, and the slopes
@@ -30,6 +31,9 @@ from numpy.typing import NDArray
 
 RESULTS = Path(__file__).with_suffix(".json")
 COLUMNS, CLASSES, BLOBS = 64, 10, 40
+# Arrays above 32 MB are else taken from the system each time, page by page: on a virtual machine
+# that costs more than what is done with them.
+KEEP_MEMORY = {"MALLOC_MMAP_THRESHOLD_": "4000000000", "MALLOC_TRIM_THRESHOLD_": "4000000000"}
 Record = dict[str, Any]
 
 
@@ -115,6 +119,35 @@ def fit_made_up(options: argparse.Namespace) -> Record:
         "updates": int(sum(entry["outer_updates"] for entry in model.history_)),
         "accuracy": float((model.transduction_ == classes)[unknown].mean()),
         "expected edges": model.edges_.expected_edges(),
+        **clock.record(),
+    }
+
+
+def time_updates(options: argparse.Namespace) -> Record:
+    """Seconds of an update of the edges, its five inner steps included, from random edges."""
+    from edgewise import LDSClassifier
+    from edgewise.graph.construct import random_pairs
+
+    warm_up()
+    rows, _, labels = made_up(options.size)
+    pairs = random_pairs(options.size, n_pairs=8 * options.size, rng=np.random.default_rng(0))
+    clock, seconds = Clock(), []
+    for updates in (4, 14):  # the difference leaves out what comes once a fit
+        start = time.process_time()
+        LDSClassifier(
+            storage="sparse",
+            max_outer_iterations=1,
+            max_inner_steps=5 * updates,
+            inner_patience=10**6,
+            n_samples=1,
+            random_state=0,
+        ).fit(rows, labels, pairs)
+        seconds.append(time.process_time() - start)
+    an_update = (seconds[1] - seconds[0]) / 10
+    return {
+        "kind": "updates",
+        "rows": options.size,
+        "seconds an update": round(an_update, 4),
         **clock.record(),
     }
 
@@ -205,6 +238,7 @@ def compare_storages(options: argparse.Namespace) -> Record:
 
 KINDS = {
     "made-up": fit_made_up,
+    "updates": time_updates,
     "pubmed": fit_pubmed,
     "neighbours": recall,
     "storages": compare_storages,
@@ -213,7 +247,7 @@ KINDS = {
 
 def in_own_process(arguments: list[str]) -> None:
     """Measure, and add the record to the results."""
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"} | KEEP_MEMORY
     command = [sys.executable, __file__, *arguments, "--here"]
     printed = subprocess.run(
         command, env=environment, stdout=subprocess.PIPE, text=True, check=True
@@ -244,6 +278,33 @@ def series(records: list[Record]) -> dict[str, list[Record]]:
     return {name: line for name, line in lines.items() if len(line) > 1}
 
 
+def name_of_fit(record: Record) -> str:
+    """What a whole fit is called in the figure."""
+    if record["kind"] == "made-up":
+        return "whole fits, made-up"
+    return "whole fits, Pubmed with its graph" if record["graph"] else "whole fits, Pubmed without"
+
+
+def whole_fits(records: list[Record]) -> dict[str, list[Record]]:
+    """The records of whole fits, by what was fitted."""
+    kinds: dict[str, list[Record]] = {}
+    for record in records:
+        if record["kind"] == "pubmed" or (
+            record["kind"] == "made-up" and not record["updates wanted"]
+        ):
+            kinds.setdefault(name_of_fit(record), []).append(record)
+    return kinds
+
+
+def measures(records: list[Record]) -> tuple[list[float], list[float], list[float]]:
+    """Rows, processor seconds, and megabytes beside what imports took."""
+    return (
+        [record["rows"] for record in records],
+        [record["seconds"] for record in records],
+        [record["peak MB"] - record["imports MB"] for record in records],
+    )
+
+
 def figure() -> None:
     import matplotlib
 
@@ -251,14 +312,24 @@ def figure() -> None:
     import matplotlib.pyplot as plt
 
     picture, axes = plt.subplots(1, 2, figsize=(10, 4), layout="constrained")
-    for name, line in series(load_results()).items():
-        rows = [record["rows"] for record in line]
-        seconds = [record["seconds"] for record in line]
-        memory = [record["peak MB"] - record["imports MB"] for record in line]
-        for axis, values in zip(axes, (seconds, memory), strict=True):
+    records = load_results()
+    for name, line in series(records).items():
+        rows, *both = measures(line)
+        for axis, values in zip(axes, both, strict=True):
             bend = slope(rows, values)
             axis.loglog(rows, values, "o-", label=f"{name}: slope {bend:.2f}")
             print(f"{name}: {values} slope {bend:.2f}")
+    updates = sorted((r for r in records if r["kind"] == "updates"), key=lambda r: r["rows"])
+    if len(updates) > 1:
+        rows = [record["rows"] for record in updates]
+        values = [record["seconds an update"] for record in updates]
+        bend = slope(rows, values)
+        axes[0].loglog(rows, values, "v--", label=f"one update: slope {bend:.2f}")
+        print(f"one update: {values} slope {bend:.2f}")
+    for number, (name, fits) in enumerate(whole_fits(records).items()):
+        rows, *both = measures(fits)
+        for axis, values in zip(axes, both, strict=True):
+            axis.loglog(rows, values, "sd^"[number], color=f"C{7 + number}", label=name)
     for axis, title in zip(axes, ("processor seconds", "peak MB, without imports"), strict=True):
         axis.set_xlabel("rows")
         axis.set_ylabel(title)

@@ -9,7 +9,7 @@ move them before any label does:
    the labelled rows (training and validation together) divided anew into inner and outer halves.
 
 All along, a network is fitted on all labelled rows under the edges reached, and its loss on the
-early-stopping rows decides which edges are kept. The prediction is the mean over several networks.
+early-stopping rows decides which edges are kept. The prediction is the mean over several graphs.
 """
 
 from __future__ import annotations
