@@ -87,7 +87,7 @@ _REDUCED: Mapping[str, Grid] = {
     "gcn-rnd": ({"share": (0.1, 0.3, 1.0), "learning_rate": (0.01,)},),
     "soft-knn-gcn": ({"expected_degree": (4.0, 7.0, 15.0), "scale": (10.0, 20.0)},),
     "lds": ({**_LDS, "inner_learning_rate": (0.02, 0.01), **_IMPATIENT},),
-    "knn-lds": ({"k": (10, 20), **_COSINE, **_LDS, **_IMPATIENT},),
+    "knn-lds": ({"k": (10, 20), **_BOTH_METRICS, **_LDS, **_IMPATIENT},),
     "knn-lds-dense": ({"k": (10,), **_COSINE, **_LDS, **_IMPATIENT},),
 }
 # Parameters that mean nothing under a kernel.
@@ -97,7 +97,6 @@ _TINY_LDS: Space = {"k": (10, 20), **_BOTH_METRICS, **_LDS, "inner_learning_rate
 _REDUCED_FOR: Mapping[tuple[str, str], Grid] = {
     **{("knn-lds", name): (_TINY_LDS,) for name in ("wine", "cancer")},
     **{("knn-lds-dense", name): (_TINY_LDS,) for name in ("wine", "cancer")},
-    ("knn-lds", "digits"): ({"k": (10, 20), **_BOTH_METRICS, **_LDS, **_IMPATIENT},),
     ("knn-lds-dense", "digits"): ({"k": (10,), **_BOTH_METRICS, **_LDS, **_IMPATIENT},),
     # A system of as many equations as rows takes a minute there.
     **{
