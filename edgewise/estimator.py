@@ -525,11 +525,12 @@ class LDSClassifier(TransductiveClassifier):
     ) -> NDArray[np.float64]:
         team = join_team()
         randomness = Randomness(seed, self.device)
-        objective = self._objective(problem)
         if self.edges == "similarity":
+            objective = self._objective(problem)
             progress = self._learn_similarity(problem, randomness, keeper)
         else:
-            edges = self._initial_edges(problem)
+            # First what is largest: an error then names what it would take to make it smaller.
+            edges, objective = self._initial_edges(problem), self._objective(problem)
             if team is not None:
                 require_shared(edges)
             progress = learn(

