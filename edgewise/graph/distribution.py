@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -258,8 +259,6 @@ class DenseEdges(EdgeDistribution):
     array([1., 0.], dtype=float32)
     """
 
-    _sampler_type: type[BernoulliSampler] = BernoulliSampler
-
     def __init__(
         self,
         n_nodes: int,
@@ -276,7 +275,6 @@ class DenseEdges(EdgeDistribution):
         self._lay_out()
         initial = 1.0 if weights is None else weights
         self._theta[self._position(pairs.rows, pairs.cols)] = initial
-        self._sampler.refresh()
 
     def _row_lengths(self) -> NDArray[np.int64]:
         """How many probabilities each row of the strict upper triangle consists of."""
@@ -288,10 +286,18 @@ class DenseEdges(EdgeDistribution):
         lengths = self._row_lengths()
         self._offsets = np.concatenate([[0], np.cumsum(lengths)])
         self._row_blocks = np.concatenate([[0], np.cumsum(-(-lengths // BLOCK))])
+        self.__dict__.pop("_sampler", None)  # that of other probabilities
+
+    @cached_property
+    def _sampler(self) -> BernoulliSampler:
+        """Made when it is asked for: a copy that is only kept needs none."""
+        return BernoulliSampler(self._theta, self._block_bounds())
+
+    def _block_bounds(self) -> NDArray[np.int64]:
         block_rows = np.repeat(np.arange(self.n_nodes), np.diff(self._row_blocks))
         within = np.arange(self._row_blocks[-1]) - self._row_blocks[block_rows]
         starts = self._offsets[block_rows] + BLOCK * within
-        self._sampler = self._sampler_type(self._theta, np.append(starts, self._offsets[-1]))
+        return np.append(starts, self._offsets[-1])
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in ("n_nodes", "dtype", "device", "_theta")}

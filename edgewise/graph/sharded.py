@@ -15,6 +15,7 @@ called by all processes, except `expected_edges` and `copy`.
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -73,9 +74,6 @@ class ShardedEdges(DenseEdges):
         As for `DenseEdges`, the same in all processes.
     """
 
-    _sampler: BernoulliSegment
-    _sampler_type = BernoulliSegment
-
     def __init__(
         self,
         team: Team,
@@ -95,6 +93,10 @@ class ShardedEdges(DenseEdges):
             n_nodes, chosen, None if weights is None else weights[own], dtype=dtype, device=device
         )
         self._index()
+
+    @cached_property
+    def _sampler(self) -> BernoulliSegment:
+        return BernoulliSegment(self._theta, self._block_bounds())
 
     def _owned(self, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
         own: NDArray[np.bool_] = (rows >= self._first) & (rows < self._last)
