@@ -15,8 +15,8 @@ from typing import Any
 import torch
 from stages import dense_cycle, floor, prepare
 
-MOST_CYCLE_TO_FLOOR = 6.0
-LEAST_DENSE_TO_CYCLE = 10.0
+MOST_CYCLE_TO_FLOOR = 4.0
+LEAST_DENSE_TO_CYCLE = 15.0
 
 
 def least_seconds(work: Callable[[], Any], repetitions: int) -> float:

@@ -30,7 +30,7 @@ from edgewise.graph.pairs import Pairs
 from edgewise.graph.sampled import FixedMatrix, Graph
 from edgewise.learn import Schedule, learn
 from edgewise.nn.gcn import GCN
-from edgewise.problem import Problem
+from edgewise.problem import Problem, row_unit
 from edgewise.train import Objective, Randomness, inner_steps
 
 TAU = 5
@@ -82,7 +82,8 @@ class Setting:
 def problem_of(name: str) -> tuple[Problem, Pairs]:
     """The problem, and the graph to start from: half of the given one, or 10 nearest neighbours."""
     data = load(name, seed=0)
-    problem = Problem(data.features, data.masked_labels(), data.classes, data.split)
+    features = data.features / row_unit(data.features)  # as the estimators see them
+    problem = Problem(features, data.masked_labels(), data.classes, data.split)
     if data.pairs is None:
         return problem, knn_pairs(data.features, 10)
     return problem, keep_pairs(data.pairs, 0.5, np.random.default_rng(0))
