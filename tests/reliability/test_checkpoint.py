@@ -178,7 +178,10 @@ def test_killed_at_random_moments(tmp_path):
 
 def _wait_for_a_new_state(path, child):
     def written():
-        return path.stat().st_mtime_ns if path.exists() else None
+        try:
+            return path.stat().st_mtime_ns
+        except FileNotFoundError:  # not yet there, or just becoming the previous one
+            return None
 
     before = written()
     while child.poll() is None and written() == before:
