@@ -237,3 +237,17 @@ class TestFromTape:
         both, _ = self.gradient_and_dense(lambda operator, H: one(operator, H) + other(operator, H))
         parts = [self.gradient_and_dense(loss)[0] for loss in (one, other)]
         assert_allclose(dense(both), dense(LowRank.total(parts)), atol=1e-12)
+
+
+def test_row_bounds_are_no_less_than_the_rows_and_exact_for_one_outer_product():
+    rng = np.random.default_rng(4)
+    parts = [factors(rng, [0, 1, 2, 5], 3), factors(rng, [1, 5, 7], 2)]
+    product = np.zeros((N, N))
+    for part in parts:
+        product[part.rows] += (part.left @ part.right.T).numpy()
+    bounds = LowRank(parts, np.zeros(N)).row_bounds()
+    assert np.all(bounds >= np.linalg.norm(product, axis=1) - 1e-12)
+    assert_array_equal(np.flatnonzero(bounds), [0, 1, 2, 5, 7])
+    one = factors(rng, [2, 3], 1)
+    lengths = np.linalg.norm((one.left @ one.right.T).numpy(), axis=1)
+    assert_allclose(LowRank([one], np.zeros(N)).row_bounds()[[2, 3]], lengths)
