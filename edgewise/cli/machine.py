@@ -73,7 +73,7 @@ def peak_rss_mb() -> float | None:
         if found is not None:
             return int(found[1]) / 1024
     except OSError:
-        pass
+        pass  # no Linux: the system is asked below
     try:
         import resource
     except ImportError:  # Windows

@@ -364,7 +364,7 @@ class _File:
                         _sync_folder(self.path.parent)
                     return descriptor
             except FileNotFoundError:
-                pass
+                pass  # removed while we waited: once more
             except BaseException:
                 os.close(descriptor)
                 raise

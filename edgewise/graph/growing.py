@@ -211,9 +211,9 @@ def most_negative(
 
     Only rows in which some factor of the gradient is not zero are multiplied out, tile by tile and
     never all at once. Of all other pairs ``{i, j}`` the derivative is ``r_i + r_j``, whose smallest
-    values are found by sorting r. Exact up to `SCAN_ENTRIES` entries in
-    rows of the first kind, or `SCAN_ROWS` rows. Of more, those with the largest bound on their
-    entries are multiplied out. So a scan is linear in the nodes.
+    values are found by sorting r. Exact up to `SCAN_ENTRIES` entries in rows of the
+    first kind, or `SCAN_ROWS` rows. Of more, those with the largest bound on their entries are
+    multiplied out. So a scan is linear in the nodes.
 
     Parameters
     ----------
