@@ -84,8 +84,17 @@ def test_status_counts_and_runs_nothing(reproduce, executed):
     code, out, _ = reproduce(*LOGREG, "--status", "--labels", "equal")
     assert code == 0
     assert len(executed) == 5
-    # Seed 0 is tuned, so its run at equal budget is known; four seeds wait for their choice.
-    assert "4/26" in out
+    # Five settings, five seeds, two budgets; at the paper's, seed 0 is there, and one run failed.
+    assert "4/50" in out
+
+
+def test_status_names_the_runs_of_lds_that_wait_for_a_choice(reproduce, executed):
+    code, out, _ = reproduce(
+        *("edges", "--datasets", "cora", "--methods", "lds", "--seeds", "1"),
+        *("--status", "--labels", "equal"),
+    )
+    assert code == 0
+    assert executed == []
     assert "4 more runs at equal label budget are not counted" in out
 
 
@@ -97,10 +106,11 @@ def test_tables_only_runs_nothing(reproduce, executed):
     assert (reproduce.folder / "tables" / "edges.md").exists()
 
 
-def test_equal_labels_runs_the_chosen_settings_after_the_choice(reproduce, executed):
+def test_equal_labels_tries_all_settings_anew(reproduce, executed):
     code, out, err = reproduce(*LOGREG, "--seeds", "1", "--labels", "equal")
     assert code == 0, err
-    assert [run.labels for run in executed] == ["paper"] * 5 + ["equal"]
+    assert [run.labels for run in executed] == ["paper"] * 5 + ["equal"] * 5
+    assert len({run.parameters for run in executed}) == 5
     assert "at equal label budget" in out
 
 

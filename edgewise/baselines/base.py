@@ -46,8 +46,9 @@ class Baseline(TransductiveClassifier):
     Parameters
     ----------
     refit : bool, default=False
-        Whether the final fit is on all labelled rows, the label budget of LDS.
-        `validation_score_` is from before that.
+        Whether to make as much of the labels as LDS does: the validation rows are learned from
+        too, the early-stopping rows alone are held out to judge that, and the final fit is on all
+        labelled rows. `validation_score_` is from before the final fit.
     random_state : int, RandomState instance or None, default=None
     """
 
@@ -62,14 +63,19 @@ class Baseline(TransductiveClassifier):
     }
 
     def _solve(self, problem: Problem, seed: int) -> NDArray[np.float64]:
-        split = problem.split
         learn = self._learner(problem, seed)
-        held_out = np.union1d(split.validation, split.early_stopping)
-        probabilities = learn(Split(split.train, NO_ROWS, held_out))
+        train, held_out = self._judged_by(problem.split)
+        probabilities = learn(Split(train, NO_ROWS, held_out))
         self.validation_score_ = score(probabilities, problem.labels, held_out)
         if self.refit:
             probabilities = learn(Split(np.flatnonzero(problem.labels >= 0), NO_ROWS, NO_ROWS))
         return probabilities
+
+    def _judged_by(self, split: Split) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """The rows to learn from, and those to judge that by."""
+        if self.refit:
+            return np.union1d(split.train, split.validation), split.early_stopping
+        return split.train, np.union1d(split.validation, split.early_stopping)
 
     @abstractmethod
     def _learner(self, problem: Problem, seed: int) -> Learner:

@@ -87,9 +87,10 @@ class LabelBudget:
         )
         if self.labels == "equal":
             return shared + (
-                f"The final fit of every method is on all {self.seen}. Before it, {self.train} "
-                f"train, and {self.validation + self.early_stopping} tell when to stop and which "
-                f"parameters are best; LDS fits its edges on {self.validation} of these."
+                f"The final fit of every method is on all {self.seen}. Before it, "
+                f"{self.train + self.validation} train (LDS fits its edges on {self.validation} of "
+                f"these), and {self.early_stopping} tell when to stop and which parameters are "
+                "best."
             )
         return shared + (
             f"{self.train} train; {self.validation + self.early_stopping} tell when to stop and "

@@ -149,10 +149,10 @@ def evaluate(run: Run, problem: Problem, exam: Exam | None) -> Outcome:
     -------
     Outcome
         - "validation" (for LDS: "early_stopping") among `accuracies` and `losses` is the score by
-          which the method's parameters may be chosen. It is that of the model fitted on the
-          training rows, also where the final model was fitted on all labels, and it is on all the
-          rows that had no part in that fit: for LDS the early-stopping rows, for others the
-          validation and early-stopping rows together.
+          which the method's parameters may be chosen. It is on all the labelled rows that had no
+          part in the fit that it judges, also where the final model was fitted on all labels: for
+          LDS, and for others at budget "equal", the early-stopping rows; for others at budget
+          "paper" the validation and early-stopping rows together.
         - "early_stopping" of other methods is the score on these rows alone. Where the final fit
           was on them, nobody knows it, and it is missing.
         - "train" is the final model's score on the rows its network, or classifier, was fitted on.

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any, Literal, NamedTuple, TypeAlias
 
-from edgewise.experiments.protocol import Labels, Record, Run, choose
+from edgewise.experiments.protocol import Labels, Record, Run, choose, trial_labels
 
 GridName: TypeAlias = Literal["full", "reduced", "default"]
 #: Values to try of each parameter, all combinations of them.
@@ -302,11 +302,11 @@ class EqualRuns(NamedTuple):
 
 
 def equal_runs(tuned: Iterable[Run], records: Iterable[Record]) -> EqualRuns:
-    """Return the runs at equal label budget: each cell's chosen settings, once a seed.
+    """Return the runs at equal label budget.
 
-    The choice is made at the paper's budget, by validation or early-stopping accuracy. Nothing is
-    lost by that: at the equal budget a method is judged in the same way, before its final fit on
-    all labels.
+    They are those at the paper's, with the other budget: parameters are chosen anew, as many labels
+    may ask for others than few. Only LDS is judged alike at both budgets (see
+    `protocol.trial_labels`), so that it runs its chosen settings alone, once a seed.
 
     Parameters
     ----------
@@ -319,13 +319,15 @@ def equal_runs(tuned: Iterable[Run], records: Iterable[Record]) -> EqualRuns:
 
     Examples
     --------
-    >>> tuned = [Run("rf", "wine", {"max_depth": depth}) for depth in (3, 10)]
-    >>> done = [Record(run, accuracies={"validation": run.parameters["max_depth"] / 10})
+    >>> tuned = [Run("lds", "cora", {"tau": tau}) for tau in (5, 16)]
+    >>> done = [Record(run, accuracies={"early_stopping": run.parameters["tau"] / 100})
     ...         for run in tuned]
     >>> equal_runs(tuned, done[:1])
     EqualRuns(runs=[], waiting=1)
     >>> equal_runs(tuned, done).runs[0].parameters, equal_runs(tuned, done).runs[0].labels
-    (Settings({"max_depth":10}), 'equal')
+    (Settings({"tau":16}), 'equal')
+    >>> [run.labels for run in equal_runs([Run("gcn", "cora")], []).runs]
+    ['equal']
     """
     known = {record.key: record for record in records}
     groups: dict[tuple[Any, int], list[Run]] = {}
@@ -333,6 +335,9 @@ def equal_runs(tuned: Iterable[Run], records: Iterable[Record]) -> EqualRuns:
         groups.setdefault((run.cell, run.seed), []).append(run)
     runs, waiting = [], 0
     for group in groups.values():
+        if trial_labels(group[0].method, "equal") == "equal":
+            runs += [replace(run, labels="equal") for run in group]
+            continue
         found = [known[run.key] for run in group if run.key in known]
         if len(found) < len(group):
             waiting += 1
@@ -349,7 +354,7 @@ class Stage(NamedTuple):
     Attributes
     ----------
     runs : list of Run, at the paper's label budget
-    equal : bool, whether their chosen settings are then run at equal label budget too
+    equal : bool, whether `equal_runs` follow
     """
 
     runs: list[Run]

@@ -334,6 +334,30 @@ def criterion_of(method: str) -> Criterion:
     return "early_stopping" if "lds" in method.split("-") else "validation"
 
 
+def trial_labels(method: str, labels: Labels) -> Labels:
+    """Tell at which label budget the settings of a method are tried, for runs at another.
+
+    The budget itself, so that a setting is judged with about as many labels as it will have in the
+    end. LDS learns from training and validation rows and is judged on the early-stopping rows at
+    either budget, so that its trials at the paper's say it all.
+
+    Parameters
+    ----------
+    method : str
+    labels : {"paper", "equal"}
+
+    Returns
+    -------
+    {"paper", "equal"}
+
+    Examples
+    --------
+    >>> trial_labels("knn-gcn", "equal"), trial_labels("knn-lds", "equal")
+    ('equal', 'paper')
+    """
+    return "paper" if criterion_of(method) == "early_stopping" else labels
+
+
 def strip(record: Record) -> Candidate:
     """Reduce a record to what a choice may see.
 

@@ -27,6 +27,7 @@ from edgewise.experiments.protocol import (
     choose,
     criterion_of,
     strip,
+    trial_labels,
 )
 from edgewise.experiments.runner import run_all
 from edgewise.experiments.store import Store
@@ -243,9 +244,9 @@ def tune_runs(
 ) -> list[TunedRun]:
     """Tune each of some runs by itself: every method, on every data set, for every seed.
 
-    First, settings are tried at label budget "paper", whatever the run's: the score that chooses
-    is of the model fitted on the training rows alone, and the same at both budgets. Then the best
-    by validation (LDS: early-stopping) accuracy is taken, or at budget "equal" executed.
+    Settings are tried at the run's label budget; for LDS always at "paper", see
+    `protocol.trial_labels`. The best by validation (LDS: early-stopping) accuracy is taken, or,
+    where it was tried at another budget, executed.
 
     Parameters
     ----------
@@ -293,7 +294,8 @@ def tune_runs(
             tried.extend(records.values())
             search.tell({s: _candidate(record) for s, record in records.items()})
     final = [_chosen(run, tried) for run, tried in zip(runs, trials, strict=True)]
-    # At budget "paper" the chosen trial is the result; what all failed at is not tried again.
+    # The chosen trial is the result, but for LDS at budget "equal"; what all failed at is not
+    # tried again.
     tried_keys = {record.key for tried in trials for record in tried}
     run_all([run for run in final if run.key not in tried_keys], execute, store, **options)
     return [
@@ -311,7 +313,8 @@ def _space(run: Run, search_spaces: Mapping[str, Space]) -> Space:
 
 
 def _trial(base: Run, settings: Settings) -> Run:
-    return replace(base, parameters={**base.parameters, **settings}, labels="paper")
+    labels = trial_labels(base.method, base.labels)
+    return replace(base, parameters={**base.parameters, **settings}, labels=labels)
 
 
 def _recorded(store: Store, run: Run) -> Record:
@@ -387,8 +390,9 @@ def tune(
     """Choose the parameters of a method, and fit it with them.
 
     The score that chooses is the accuracy on labelled rows that had no part in the fit: the
-    early-stopping rows for the LDS family, which fits its graph to the validation rows; the
-    validation and early-stopping rows together for all others. Equal accuracies are decided by the
+    early-stopping rows for the LDS family, which fits its graph to the validation rows; for all
+    others the same rows with ``labels="equal"``, where they learn from the validation rows too,
+    and else the validation and early-stopping rows together. Equal accuracies are decided by the
     loss on these rows. Keep rows that you mean to judge the result by out of `y` altogether.
 
     Parameters
@@ -437,7 +441,8 @@ def tune(
         data.codes, validation=validation, early_stopping=early_stopping, rng=rng
     )
     task = FixedSplit(data, split)
-    base = Run(method, task.name, parameters or {}, seed=random_state)
+    budgeted = trial_labels(method, labels)
+    base = Run(method, task.name, parameters or {}, seed=random_state, labels=budgeted)
     spaces = None if search_space is None else {method: search_space}
     with open_store(store) as records:
         [tuned] = tune_runs(

@@ -127,36 +127,47 @@ def test_figures_of_single_fits_need_no_runs():
     assert [stages(what) for what in (*plans.TRACES, "datasets")] == [[]] * 5
 
 
-def test_equal_budget_runs_are_those_chosen_by_validation_for_each_seed():
+def lds_runs(seeds=2):
+    return [Run("lds", "cora", {"tau": tau}, seed) for tau in (3, 10) for seed in range(seeds)]
+
+
+def test_at_equal_budget_all_settings_are_tried_anew():
     tuned = [Run("rf", "wine", {"max_depth": d}, seed) for d in (3, 10) for seed in (0, 1)]
+    found = equal_runs(tuned, [recorded(tuned[0], 0.9)])
+    assert set(found.runs) == {dataclasses.replace(run, labels="equal") for run in tuned}
+    assert found.waiting == 0
+
+
+def test_equal_budget_runs_of_lds_are_those_chosen_by_early_stopping_for_each_seed():
+    tuned = lds_runs()
     good = {(3, 0): 0.9, (10, 0): 0.8, (3, 1): 0.7, (10, 1): 0.8}
-    records = [recorded(run, good[run.parameters["max_depth"], run.seed]) for run in tuned]
+    records = [recorded(run, good[run.parameters["tau"], run.seed]) for run in tuned]
     found = equal_runs(tuned, records)
-    assert {(run.parameters["max_depth"], run.seed) for run in found.runs} == {(3, 0), (10, 1)}
+    assert {(run.parameters["tau"], run.seed) for run in found.runs} == {(3, 0), (10, 1)}
     assert {run.labels for run in found.runs} == {"equal"}
     assert found.waiting == 0
 
 
 def test_equal_budget_runs_wait_for_all_runs_of_their_seed_and_ignore_other_records():
-    tuned = [Run("rf", "wine", {"max_depth": d}, seed) for d in (3, 10) for seed in (0, 1)]
-    others = recorded(Run("rf", "wine", {"max_depth": None}), 1.0)
-    done = [recorded(run) for run in tuned if run.seed == 0 or run.parameters["max_depth"] == 3]
+    tuned = lds_runs()
+    others = recorded(Run("lds", "cora", {"tau": None}), 1.0)
+    done = [recorded(run) for run in tuned if run.seed == 0 or run.parameters["tau"] == 3]
     found = equal_runs(tuned, [*done, others])
     assert [run.seed for run in found.runs] == [0]
     assert found.waiting == 1
 
 
 def test_failed_settings_are_not_chosen_and_do_not_hold_up_others():
-    tuned = [Run("rf", "wine", {"max_depth": d}) for d in (3, 10)]
+    tuned = lds_runs(seeds=1)
     failed = dataclasses.replace(recorded(tuned[1], 1.0), status="failed", reason="no")
     (run,) = equal_runs(tuned, [recorded(tuned[0]), failed]).runs
-    assert run.parameters["max_depth"] == 3
+    assert run.parameters["tau"] == 3
     both = [dataclasses.replace(recorded(run), status="failed", reason="no") for run in tuned]
     assert equal_runs(tuned, both) == ([], 0)
 
 
 def test_no_test_accuracy_enters_the_choice_of_equal_budget_runs():
-    tuned = [Run("rf", "wine", {"max_depth": d}) for d in (3, 10)]
+    tuned = lds_runs(seeds=1)
     records = [recorded(run, accuracy) for run, accuracy in zip(tuned, (0.6, 0.7), strict=True)]
     before = equal_runs(tuned, records)
     for swapped in ((0.0, 1.0), (1.0, 0.0)):

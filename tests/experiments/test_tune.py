@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 
 import edgewise
 from edgewise.experiments import Outcome, Record, Run, Store
-from edgewise.experiments.protocol import Settings, strip
+from edgewise.experiments.protocol import Settings, criterion_of, strip
 from edgewise.experiments.tune import (
     GridSearch,
     ModelSearch,
@@ -102,21 +103,21 @@ def test_the_chosen_runs_own_test_accuracy_is_reported(tmp_path: Path, budget: i
         assert one.record.accuracies["test"] == 1 - best / 100
 
 
-def test_the_choice_is_made_at_budget_paper_then_executed_at_budget_equal(tmp_path: Path) -> None:
-    execute, runs = counting(lambda run: Outcome({"validation": run.parameters["C"] / 200}))
-    base = Run("logreg", "d", {"max_iter": 50}, labels="equal", variant={"keep_edges": 0.5})
+@pytest.mark.parametrize(
+    ("method", "tried"),
+    [("logreg", ["equal"] * 3), ("knn-lds", ["paper"] * 3 + ["equal"])],
+)
+def test_at_budget_equal_settings_are_tried_there_except_those_of_lds(
+    tmp_path: Path, method: str, tried: list[str]
+) -> None:
+    execute, runs = counting(lambda run: Outcome({criterion_of(method): run.parameters["C"] / 200}))
+    base = Run(method, "d", {"max_iter": 50}, labels="equal", variant={"keep_edges": 0.5})
     [tuned] = tune_runs(
-        [base], execute, Store(tmp_path), search_spaces={"logreg": SPACE}, progress=False
+        [base], execute, Store(tmp_path), search_spaces={method: SPACE}, progress=False
     )
-    assert [run.labels for run in runs] == ["paper"] * 3 + ["equal"]
+    assert [run.labels for run in runs] == tried
     final = tuned.record.run
-    assert final == Run(
-        "logreg",
-        "d",
-        {"max_iter": 50, "C": 100.0},
-        labels="equal",
-        variant={"keep_edges": 0.5},
-    )
+    assert final == replace(base, parameters={"max_iter": 50, "C": 100.0})
     assert len(tuned.trials) == 3
 
 
