@@ -7,7 +7,7 @@ python benchmarks/scaling.py neighbours --rows 30000 100000      # recall of the
 python benchmarks/scaling.py storages                            # dense and sparse, at Cora's size
 python benchmarks/scaling.py figure                              # scaling.png, and the slopes
 
-Each run adds a record to scaling.json.
+Each run writes a record to scaling.json, in place of that of the same run before.
 
 Times are of the processor, all threads together (one thread here), unless they are called wall:
 what else the machine does lengthens these less. Memory is the peak of the whole process; what it
@@ -33,7 +33,7 @@ RESULTS = Path(__file__).with_suffix(".json")
 COLUMNS, CLASSES, BLOBS = 64, 10, 40
 # Arrays above 32 MB are else taken from the system each time, page by page: on a virtual machine
 # that costs more than what is done with them.
-KEEP_MEMORY = {"MALLOC_MMAP_THRESHOLD_": "4000000000", "MALLOC_TRIM_THRESHOLD_": "4000000000"}
+KEEP_MEMORY = {"MALLOC_MMAP_THRESHOLD_": "1073741824", "MALLOC_TRIM_THRESHOLD_": "4000000000"}
 Record = dict[str, Any]
 
 
@@ -74,6 +74,7 @@ class Clock:
 def warm_up(approximate: bool = False) -> None:
     """Compile what is compiled at first use, so that it counts as imports."""
     from edgewise import LDSClassifier
+    from edgewise.graph import construct
 
     rows, _, labels = made_up(1500)
     for dense in ("sparse", "dense"):
@@ -82,12 +83,9 @@ def warm_up(approximate: bool = False) -> None:
         ).fit(rows, labels)
     if not approximate:
         return
-    import pynndescent
-
-    index = pynndescent.NNDescent(
-        rows, metric="euclidean", n_neighbors=41, random_state=0, n_jobs=1
-    )
-    assert index.neighbor_graph is not None  # computed when it is read
+    usual, construct.EXACT_UP_TO = construct.EXACT_UP_TO, 0
+    construct.knn_pairs(rows, 10, metric="cosine")
+    construct.EXACT_UP_TO = usual
 
 
 def fit_made_up(options: argparse.Namespace) -> Record:
@@ -254,7 +252,14 @@ def in_own_process(arguments: list[str]) -> None:
     ).stdout
     record = json.loads(printed.splitlines()[-1])
     print(record, flush=True)
-    RESULTS.write_text(json.dumps([*load_results(), record], indent=1) + "\n")
+    others = [other for other in load_results() if what(other) != what(record)]
+    RESULTS.write_text(json.dumps([*others, record], indent=1) + "\n")
+
+
+def what(record: Record) -> tuple[Any, ...]:
+    """What was run, without what came of it."""
+    asked = ("kind", "rows", "updates wanted", "batch size", "patience", "graph")
+    return tuple(record.get(name) for name in asked)
 
 
 def load_results() -> list[Record]:

@@ -7,6 +7,7 @@ from importlib.util import find_spec
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from scipy import sparse
 from sklearn.metrics.pairwise import rbf_kernel
@@ -396,9 +397,12 @@ def _approximate(
     # depend on which one is faster.
     rows = table.rows[usable].astype(np.float32)
     n_found = min(_SPARE * k, len(usable) - 1) + 1
+    # Its first call starts Numba's threads, and with that OpenMP's, which PyTorch shares.
+    threads = torch.get_num_threads()
     found, _ = NNDescent(
         rows, metric="euclidean", n_neighbors=n_found, random_state=0, n_jobs=1
     ).neighbor_graph
+    torch.set_num_threads(threads)
     own, place = np.nonzero((found >= 0) & (found != np.arange(len(usable))[:, None]))
     one, other = usable[own], usable[found[own, place]]
     exact = _measure(table.rows, table.rows, one, other, metric)

@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+import sys
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
@@ -347,6 +350,27 @@ def test_approximate_neighbours_are_nearly_the_exact_ones(metric, monkeypatch):
     assert (found[7] == -1).all() == (metric == "cosine")
     again, _ = construct.neighbours_within(rows, 4, metric)
     np.testing.assert_array_equal(found, again)
+
+
+def test_the_approximate_search_leaves_the_number_of_threads_alone(monkeypatch):
+    class Meddler:
+        """Starts threads that PyTorch then uses as well, as the first search of all does."""
+
+        def __init__(self, rows, *, n_neighbors, **others):
+            torch.set_num_threads(3)
+            found, distances = construct.nearest_neighbours(rows, rows, n_neighbors)
+            self.neighbor_graph = found, distances
+
+    monkeypatch.setitem(sys.modules, "pynndescent", SimpleNamespace(NNDescent=Meddler))
+    monkeypatch.setattr(construct, "find_spec", lambda name: True)
+    monkeypatch.setattr(construct, "EXACT_UP_TO", 10)
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        construct.neighbours_within(np.random.default_rng(0).normal(size=(60, 5)), 3)
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
 
 
 def test_neighbours_stay_exact_without_pynndescent_and_for_sparse_rows(monkeypatch):
