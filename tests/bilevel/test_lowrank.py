@@ -77,6 +77,22 @@ def test_bands_pairs_and_the_dense_matrix_agree(bounds, dtype):
     assert gradient.at_pairs(rows, cols).dtype == gradient.band(0, N).dtype == real
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("columns", [(0, N), (0, 4), (4, 9), (9, N)])
+@pytest.mark.parametrize("rows", [range(N), [0], [1, 2, 8, 9], [3, 4, 10]])
+def test_tiles_are_parts_of_the_dense_matrix(rows, columns, dtype):
+    rng = np.random.default_rng(0)
+    real = np.float32 if dtype == torch.float32 else np.float64
+    parts = [[0, 3, 10], [4], range(N), [5, 6, 7]]
+    gradient = LowRank(
+        [factors(rng, part, 2 + k, dtype) for k, part in enumerate(parts)], np.zeros(N, real)
+    )
+    tile = gradient.tile(np.array(rows), *columns)
+    tolerance = {"rtol": 1e-4, "atol": 1e-5} if dtype == torch.float32 else {"atol": 1e-12}
+    assert_allclose(tile, dense(gradient)[np.array(rows), slice(*columns)], **tolerance)
+    assert tile.dtype == real
+
+
 row_sets = st.sets(st.integers(0, N - 1), min_size=1)
 
 

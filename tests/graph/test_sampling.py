@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import stats
 
+from edgewise.graph import sampling
 from edgewise.graph.sampling import BernoulliSampler, BernoulliSegment, Extent
 
 LEVEL = 1e-3
@@ -206,29 +207,50 @@ def test_without_variables_nothing_is_drawn_or_read():
     assert rng.random() == other.random()
 
 
-@pytest.mark.parametrize("real", REALS)
-@pytest.mark.parametrize("cuts", [[5], [1, 2, 11]])
-def test_stretches_draw_together_what_the_whole_draws_to_the_last_bit(real, cuts):
+def whole_and_stretches(real, cuts):
+    """A sampler, and segments that share out its blocks, each with its first variable."""
     rng = np.random.default_rng(7)
     values = rng.random(97).astype(real) ** 6
     values[rng.random(97) < 0.3] = 0.0
     values[rng.choice(97, 4, replace=False)] = 1.0
     bounds = np.arange(0, 98, 8)
     bounds[-1] = 97
-    entire = BernoulliSampler(values, bounds)
-    ends = [0, *cuts, len(bounds) - 1]
     stretches, extent = [], Extent()
-    for first, last in pairwise(ends):
+    for first, last in pairwise([0, *cuts, len(bounds) - 1]):
         own = values[bounds[first] : bounds[last]]
-        stretches.append(BernoulliSegment(own, bounds[first : last + 1] - bounds[first]))
-        extent = stretches[-1].begin(extent)
-    for stretch in stretches:
+        stretch = BernoulliSegment(own, bounds[first : last + 1] - bounds[first])
+        stretches.append((stretch, bounds[first]))
+        extent = stretch.begin(extent)
+    for stretch, _ in stretches:
         stretch.complete(extent)
+    return BernoulliSampler(values, bounds), stretches
+
+
+@pytest.mark.parametrize("real", REALS)
+@pytest.mark.parametrize("cuts", [[5], [1, 2, 11]])
+def test_stretches_draw_together_what_the_whole_draws_to_the_last_bit(real, cuts):
+    entire, stretches = whole_and_stretches(real, cuts)
+    for stretch, _ in stretches:
         assert stretch.expected() == pytest.approx(entire.expected(), rel=1e-12)
     streams = [np.random.default_rng(3) for _ in range(len(stretches) + 1)]
     for _ in range(200):
         drawn = [
-            stretch.draw(stream) + bounds[first]
-            for stretch, stream, first in zip(stretches, streams, ends[:-1], strict=False)
+            stretch.draw(stream) + first
+            for (stretch, first), stream in zip(stretches, streams, strict=False)
         ]
         assert_array_equal(np.concatenate(drawn), entire.draw(streams[-1]))
+
+
+@pytest.mark.parametrize("cuts", [[5], [1, 2, 11]])
+def test_a_point_that_rounding_puts_on_the_very_end_hits_in_the_last_stretch(cuts, monkeypatch):
+    entire, stretches = whole_and_stretches(np.float64, cuts)
+
+    def on_the_end(total, rng):
+        return np.array([0.3 * total, total]), np.zeros(2)
+
+    monkeypatch.setattr(sampling, "propose", on_the_end)
+    whole = entire.draw(np.random.default_rng(3))
+    drawn = [stretch.draw(np.random.default_rng(3)) + first for stretch, first in stretches]
+    assert_array_equal(np.concatenate(drawn), whole)
+    _, last = stretches[-1]
+    assert whole[-1] >= last
