@@ -23,6 +23,8 @@ from edgewise.graph.sampled import FixedMatrix, Graph, csr_tensor
 from edgewise.nn.network import glorot_uniform
 from edgewise.snapshot import Snapshot
 
+HIDDEN_UNITS = 128
+
 
 class Masked(NamedTuple):
     """Features with some entries hidden, and what is to be told about which entries."""
@@ -81,7 +83,7 @@ class Denoiser:
         features: Any,
         generator: torch.Generator,
         *,
-        hidden_units: int = 128,
+        hidden_units: int = HIDDEN_UNITS,
         hidden_share: float = 0.2,
         zeros_per_entry: int = 5,
         learning_rate: float = 0.01,

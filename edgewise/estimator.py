@@ -23,12 +23,12 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from edgewise.bilevel.dynamics import SGD, Adam, Dynamics, Momentum
 from edgewise.checkpoint import Checkpoint, SharedCheckpoint, describe_problem
-from edgewise.denoising import Denoiser
+from edgewise.denoising import HIDDEN_UNITS, Denoiser
 from edgewise.graph.construct import knn_pairs
 from edgewise.graph.distribution import DenseEdges, EdgeDistribution
 from edgewise.graph.growing import GrowingEdges
 from edgewise.graph.sharded import ShardedEdges, SharedCandidates, agreed
-from edgewise.graph.similarity import SimilarityEdges
+from edgewise.graph.similarity import N_CANDIDATES, SimilarityEdges
 from edgewise.induction import Induction, class_frequencies, far_distance, reaches
 from edgewise.inputs import (
     EdgewiseWarning,
@@ -525,11 +525,12 @@ class LDSClassifier(TransductiveClassifier):
     ) -> NDArray[np.float64]:
         team = join_team()
         randomness = Randomness(seed, self.device)
+        # First what is largest: an error then names what it would take to make it smaller.
         if self.edges == "similarity":
+            self._require_room_for_similarity(problem)
             objective = self._objective(problem)
             progress = self._learn_similarity(problem, randomness, keeper)
         else:
-            # First what is largest: an error then names what it would take to make it smaller.
             edges, objective = self._initial_edges(problem), self._objective(problem)
             if team is not None:
                 require_shared(edges)
@@ -701,6 +702,28 @@ class LDSClassifier(TransductiveClassifier):
             f"a fit of {problem.n_nodes} rows with max_edges_per_node={self.max_edges_per_node} "
             f"and tau={self.tau}",
             "Lower max_edges_per_node, tau or hidden_units, or fit fewer rows.",
+        )
+
+    def _require_room_for_similarity(self, problem: Problem) -> None:
+        """Ask for what candidates and denoising take at the least."""
+        real = getattr(torch, self.dtype).itemsize
+        double, index = np.dtype(np.float64).itemsize, np.dtype(np.int64).itemsize
+        features, n_nodes = problem.features, problem.n_nodes
+        n_pairs = n_nodes * min(N_CANDIDATES, n_nodes - 1) // 2
+        # A pair's ends, probability, similarity, and what is between it and its derivative.
+        candidates = n_pairs * (2 * index + real + 6 * double)
+        # The features and their squares; dense ones standardised, and partly hidden, as well.
+        table = (
+            4 * double * features.size
+            if isinstance(features, np.ndarray)
+            else 2 * (double + index // 2) * features.nnz
+        )
+        # Two products, their activation, and the derivatives of these.
+        activations = 6 * real * HIDDEN_UNITS * n_nodes
+        require_memory(
+            int(candidates + table + activations),
+            f"edges='similarity' among {n_nodes} rows of {features.shape[1]} columns",
+            "Fit fewer rows or columns, or use edges='free' with storage='sparse'.",
         )
 
     def _learn_similarity(

@@ -453,18 +453,27 @@ def test_a_table_of_zeros_gives_the_prior(storage):
 
 
 @pytest.mark.parametrize(
-    ("storage", "what", "remedy"),
+    ("parameters", "what", "remedy"),
     [
-        ("dense", "each pair of 40 rows", "Use storage='sparse'"),
-        ("sparse", "a fit of 40 rows", "Lower max_edges_per_node, tau or hidden_units"),
+        ({"storage": "dense"}, "each pair of 40 rows", "Use storage='sparse'"),
+        (
+            {"storage": "sparse"},
+            "a fit of 40 rows",
+            "Lower max_edges_per_node, tau or hidden_units",
+        ),
+        ({"edges": "similarity"}, "among 40 rows of 4 columns", "Fit fewer rows or columns"),
     ],
 )
-def test_what_cannot_fit_is_refused_before_anything_is_computed(storage, what, remedy, monkeypatch):
+@pytest.mark.parametrize("form", [np.asarray, sparse.csr_array])
+def test_what_cannot_fit_is_refused_before_anything_is_computed(
+    form, parameters, what, remedy, monkeypatch
+):
     X, y, _ = problem()
     monkeypatch.setattr(memory, "available_memory", lambda: 1000)
     monkeypatch.setattr(estimator, "knn_pairs", None)  # not to be called
+    monkeypatch.setattr(estimator, "SimilarityEdges", None)
     with pytest.raises(MemoryError, match=f"{what}.* takes about .* {remedy}"):
-        make(storage=storage).fit(X, y)
+        make(**parameters).fit(form(X), y)
 
 
 def test_float64_is_computed_in_float64():

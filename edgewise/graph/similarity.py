@@ -21,6 +21,7 @@ from edgewise.snapshot import Snapshot
 if TYPE_CHECKING:
     from typing_extensions import Self
 
+N_CANDIDATES = 30
 # Feature values of one side of the pairs that are held at a time: 32 MB in float64.
 _CHUNK_VALUES = 2**22
 
@@ -38,11 +39,7 @@ class PairProducts:
         self._features = features
         self._pairs = pairs
         # Of two sparse rows few columns overlap: those products are kept, one row a pair.
-        self._overlap = (
-            sparse.csr_array(features[pairs.rows] * features[pairs.cols])
-            if not isinstance(features, np.ndarray)
-            else None
-        )
+        self._overlap = None if isinstance(features, np.ndarray) else _overlaps(features, pairs)
         self.squares = features * features
 
     def inner(self, weights: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -65,6 +62,18 @@ class PairProducts:
         matrix = sparse.coo_array((slopes, tuple(self._pairs)), shape=(n_nodes, n_nodes)).tocsr()
         summed: NDArray[np.float64] = (self._features * (matrix @ self._features)).sum(axis=0)
         return summed
+
+
+def _overlaps(features: Any, pairs: Pairs) -> Any:
+    """The products of the entries of two sparse rows, a row for each pair."""
+    step = max(1, _CHUNK_VALUES * features.shape[0] // max(1, features.nnz))
+    chunks = [
+        features[pairs.rows[start : start + step]] * features[pairs.cols[start : start + step]]
+        for start in range(0, pairs.n_pairs, step)
+    ]
+    if not chunks:
+        return sparse.csr_array((0, features.shape[1]))
+    return sparse.csr_array(sparse.vstack(chunks, format="csr"))
 
 
 def _similarity(
@@ -117,7 +126,7 @@ class SimilarityEdges(CandidateEdges):
         self,
         features: Any,
         *,
-        n_candidates: int = 30,
+        n_candidates: int = N_CANDIDATES,
         expected_degree: float = 10.0,
         metric: Metric = "cosine",
         scale: float = 20.0,
