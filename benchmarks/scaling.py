@@ -156,7 +156,7 @@ def fit_pubmed(options: argparse.Namespace) -> Record:
     from edgewise.datasets import load
 
     warm_up()
-    data = load("pubmed", seed=0)
+    data = load("pubmed", seed=options.seed)
     given = data.pairs if options.graph else None
     labels = data.masked_labels()
     roles = {
@@ -169,19 +169,29 @@ def fit_pubmed(options: argparse.Namespace) -> Record:
 
     clock = Clock()
     model = LDSClassifier(
-        patience=options.patience, refit=True, random_state=0, batch_size=options.batch_size
+        outer_learning_rate=options.rate,
+        patience=options.patience,
+        refit=True,
+        random_state=options.seed,
+        batch_size=options.batch_size,
     ).fit(data.features, labels, given, **roles)
     cost = clock.record()
-    rival = make_method("gcn" if options.graph else "knn-gcn", refit=True, random_state=0)
+    rival = make_method(
+        "gcn" if options.graph else "knn-gcn", refit=True, random_state=options.seed
+    )
     rival.fit(data.features, labels, given, **roles)
     return {
         "kind": "pubmed",
         "rows": len(data.labels),
         "graph": options.graph,
+        "seed": options.seed,
+        "outer learning rate": options.rate,
         "patience": options.patience,
         "batch size": options.batch_size,
         "outer iterations": model.n_iter_,
         "updates": int(sum(entry["outer_updates"] for entry in model.history_)),
+        "early-stopping accuracy": model.validation_score_.accuracy,
+        "early-stopping loss": model.validation_score_.loss,
         "test accuracy": accuracy(model),
         "GCN test accuracy": accuracy(rival),
         **cost,
@@ -259,6 +269,7 @@ def in_own_process(arguments: list[str]) -> None:
 def what(record: Record) -> tuple[Any, ...]:
     """What was run, without what came of it."""
     asked = ("kind", "rows", "updates wanted", "batch size", "patience", "graph")
+    asked += ("seed", "outer learning rate")
     return tuple(record.get(name) for name in asked)
 
 
@@ -350,6 +361,8 @@ def main() -> None:
     parser.add_argument("--updates", type=int, help="updates of the edges, not a whole fit")
     parser.add_argument("--patience", type=int, default=5)
     parser.add_argument("--batch-size", type=int)
+    parser.add_argument("--seed", type=int, default=0, help="pubmed")
+    parser.add_argument("--rate", type=float, default=1.0, help="pubmed: of the edges")
     parser.add_argument("--graph", action="store_true", help="pubmed: with its graph")
     parser.add_argument("--here", action="store_true", help="measure in this process, and print")
     options = parser.parse_args()

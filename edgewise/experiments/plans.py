@@ -51,6 +51,8 @@ TRACES = ("probabilities", "histograms", "misclassified", "embeddings")
 _RATES: Space = {"learning_rate": (0.01, 0.02)}
 _BOTH_METRICS: Space = {"metric": ("euclidean", "cosine")}
 _COSINE: Space = {"metric": ("cosine",)}
+_EUCLIDEAN: Space = {"metric": ("euclidean",)}
+_ROUGH: Space = {"smoothness": (0.01, 0.1)}
 _MANIFOLD: Space = {"k": (10,), "ridge": (1e-2,), "smoothness": (1.0, 10.0, 100.0)}
 _LDS: Space = {"tau": (5,), "outer_learning_rate": (1.0,), "inner_learning_rate": (0.02,)}
 # The paper waits 20 outer iterations for a better early-stopping accuracy.
@@ -70,6 +72,9 @@ _REDUCED: Mapping[str, Grid] = {
     "manireg": (
         {"kernel": ("rbf",), **_MANIFOLD, **_BOTH_METRICS, "gamma_scale": (0.3, 1.0)},
         {"kernel": ("linear",), **_MANIFOLD, **_BOTH_METRICS},
+        # Many labels, and classes of different size, ask for less smoothness.
+        {"kernel": ("rbf",), **_MANIFOLD, **_ROUGH, **_EUCLIDEAN, "gamma_scale": (1.0,)},
+        {"kernel": ("linear",), **_MANIFOLD, **_ROUGH, **_EUCLIDEAN},
     ),
     "semiemb": (
         {

@@ -543,8 +543,8 @@ WELCH = (
     "deviation of 5 seeds. Where the paper's deviation is not at hand, ours is taken for it."
 )
 EQUAL = (
-    "Equal label budget: every method is fitted in the end on all labels, those of training, "
-    "validation and early stopping; parameters are as chosen at the paper's budget."
+    "Equal label budget: every method is fitted in the end on all labels. Before that, it learns "
+    "from those of training and validation, and early stopping chooses its parameters."
 )
 _TITLES = {"table1": "Table 1", "edges": "Figure 2, LDS"}
 
