@@ -26,7 +26,7 @@ from edgewise.graph.construct import keep_pairs
 RESULTS = Path(__file__).with_suffix(".json")
 DATA_SETS = ("cora", "citeseer")
 # Candidates a row; for all pairs where there is none.
-STORAGES = {"dense": None, "sparse": 20, "sparse, 100 a row": 100}
+STORAGES = {"dense": None, "sparse": 20}
 
 
 def measure(name: str, storage: str, seed: int) -> dict[str, Any]:

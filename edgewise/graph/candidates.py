@@ -164,9 +164,12 @@ class CandidateEdges(EdgeDistribution):
         return values
 
     def descend(self, gradient: EdgeGradient, rate: float) -> None:
-        step = rate * gradient.at_pairs(self.pairs.rows, self.pairs.cols)
-        np.clip(np.subtract(self._theta, step), 0.0, 1.0, out=self._theta)
+        np.clip(np.subtract(self._theta, rate * self._slopes(gradient)), 0.0, 1.0, out=self._theta)
         self._sampler.refresh()
+
+    def _slopes(self, gradient: EdgeGradient) -> NDArray[Any]:
+        """The derivatives at the candidates."""
+        return gradient.at_pairs(self.pairs.rows, self.pairs.cols)
 
     def above(self, threshold: float) -> tuple[Pairs, NDArray[Any]]:
         at = np.flatnonzero(np.greater(self._theta, threshold))

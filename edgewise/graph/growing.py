@@ -18,7 +18,9 @@ from edgewise.snapshot import Snapshot
 # Entries of the gradient that one scan for new candidates multiplies out, at most; but so many
 # rows in any case.
 SCAN_ENTRIES = 2**25
-SCAN_ROWS = 1024
+SCAN_ROWS = 256
+# Pairs that a scan finds, to as many candidates as there is room for.
+NEWCOMERS = 4
 # Entries of the gradient that are held at a time: 2 MB in float32, which stay in the cache.
 TILE_ROWS, TILE_COLS = 256, 2048
 
@@ -28,8 +30,12 @@ class GrowingEdges(CandidateEdges):
 
     A step of descent touches the candidates only. Every `growth_interval` steps the pairs outside
     the set are scanned, in blocks and never all at once, for those whose probability the gradient
-    raises most. They join, and the least probable leave, so that at most `max_edges_per_node`
-    pairs a node remain. With room for all pairs and an interval of 1 this is `DenseEdges`.
+    raises most. They join, and others leave, so that at most `max_edges_per_node` pairs a node
+    remain. With room for all pairs and an interval of 1 this is `DenseEdges`.
+
+    Much of what LDS learns are very many pairs of very small probability. So it is drawn by lot who
+    leaves, and those who stay stand for those who left: see `thinned`. From then on a candidate
+    takes as many times the steps of the gradient as its probability was raised, its stake.
 
     Parameters
     ----------
@@ -39,7 +45,7 @@ class GrowingEdges(CandidateEdges):
     weights : ndarray, optional
     max_edges_per_node : int, default=20
         Candidates a node, on average (a pair counts for both of its nodes).
-    growth_interval : int, default=20
+    growth_interval : int, default=5
     dtype : torch.dtype, default=torch.float32
     device : str, default="cpu"
 
@@ -57,7 +63,7 @@ class GrowingEdges(CandidateEdges):
         weights: NDArray[Any] | None = None,
         *,
         max_edges_per_node: int = 20,
-        growth_interval: int = 20,
+        growth_interval: int = 5,
         dtype: torch.dtype = torch.float32,
         device: str | torch.device = "cpu",
     ) -> None:
@@ -66,6 +72,7 @@ class GrowingEdges(CandidateEdges):
         self.max_edges_per_node = max_edges_per_node
         self.growth_interval = growth_interval
         self._steps = 0
+        self._stakes = np.ones_like(self._theta)
 
     @property
     def capacity(self) -> int:
@@ -73,7 +80,7 @@ class GrowingEdges(CandidateEdges):
         return max(1, self.n_nodes * self.max_edges_per_node // 2)
 
     def __getstate__(self) -> dict[str, Any]:
-        own = ("max_edges_per_node", "growth_interval", "_steps")
+        own = ("max_edges_per_node", "growth_interval", "_steps", "_stakes")
         return {**super().__getstate__(), **{name: getattr(self, name) for name in own}}
 
     def snapshot(self) -> Snapshot:
@@ -82,13 +89,18 @@ class GrowingEdges(CandidateEdges):
             "growth_interval": self.growth_interval,
             "steps": self._steps,
         }
-        return Snapshot(settings, super().snapshot().arrays)
+        # The stakes are never changed in place.
+        return Snapshot(settings, {**super().snapshot().arrays, "stakes": self._stakes})
 
     def restore(self, snapshot: Snapshot) -> None:
         super().restore(snapshot)
         self.max_edges_per_node = int(snapshot.settings["max_edges_per_node"])
         self.growth_interval = max(1, int(snapshot.settings["growth_interval"]))
         self._steps = int(snapshot.settings["steps"])
+        stakes = snapshot.arrays["stakes"]
+        if stakes.shape != self._theta.shape or not (np.isfinite(stakes) & (stakes >= 1)).all():
+            raise ValueError("the stakes of the candidates must be numbers of at least 1, one each")
+        self._stakes = stakes.astype(self._theta.dtype)
 
     def draw_around(
         self,
@@ -115,22 +127,76 @@ class GrowingEdges(CandidateEdges):
             self._admit(found, np.clip(np.multiply(slopes, -rate), 0.0, 1.0))
         self._steps += 1
 
+    def _slopes(self, gradient: EdgeGradient) -> NDArray[Any]:
+        slopes: NDArray[Any] = super()._slopes(gradient) * self._stakes
+        return slopes
+
+    @property
+    def _n_wanted(self) -> int:
+        return NEWCOMERS * self.capacity
+
     def _wanted(self, gradient: EdgeGradient) -> tuple[Pairs, NDArray[Any]]:
         """The pairs that the gradient asks for most, and their derivatives."""
-        return most_negative(gradient, self.n_nodes, self.pairs, self.capacity)
+        return most_negative(gradient, self.n_nodes, self.pairs, self._n_wanted)
 
     def _admit(self, found: Pairs, probabilities: NDArray[Any]) -> None:
-        """Add candidates, then keep the most probable ones that there is room for."""
-        theta = np.concatenate([self._theta, probabilities.astype(self._theta.dtype)])
+        """Add candidates, then draw those to stay if there is no room for all."""
+        real = self._theta.dtype
+        theta = np.concatenate([self._theta, probabilities.astype(real)])
+        stakes = np.concatenate([self._stakes, np.ones(found.n_pairs, real)])
         rows = np.concatenate([self.pairs.rows, found.rows])
         cols = np.concatenate([self.pairs.cols, found.cols])
         kept = np.flatnonzero(np.greater(theta, 0))
-        if len(kept) > self.capacity:
-            kept = kept[np.argsort(-theta[kept], kind="stable")[: self.capacity]]
         kept = kept[np.argsort(rows[kept] * self.n_nodes + cols[kept])]
-        self._theta = theta[kept]
+        # The same lot in every process that shares the work, and in a fit that is gone on with.
+        place, factors = thinned(theta[kept], self.capacity, np.random.default_rng(self._steps))
+        kept = kept[place]
+        self._theta = np.minimum(theta[kept] * factors, 1.0).astype(real)
+        self._stakes = (stakes[kept] * factors).astype(real)
         self.pairs = Pairs(rows[kept], cols[kept])
         self._lay_out()
+
+
+def thinned(
+    probabilities: NDArray[Any], count: int, rng: np.random.Generator
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Draw at most `count` of some positive probabilities to stand for all of them.
+
+    There is a threshold t for which the sum of ``min(1, p / t)`` is `count`. With this chance p
+    stays, and is then raised to t if it was below. So each is on average over the lots what it was,
+    and so is the expected number of edges among any pairs. Drawn systematically: one random
+    number, and as many as the sum says stay.
+
+    Parameters
+    ----------
+    probabilities : ndarray, all positive
+    count : int
+    rng : numpy.random.Generator
+
+    Returns
+    -------
+    kept : ndarray of int64, sorted positions
+    factors : ndarray of float64, by which each of these is to be multiplied
+
+    Examples
+    --------
+    >>> kept, factors = thinned(np.array([0.9, 0.1, 0.1, 0.1]), 2, np.random.default_rng(0))
+    >>> kept, factors
+    (array([0, 2]), array([1., 3.]))
+    """
+    if len(probabilities) <= count:
+        return np.arange(len(probabilities)), np.ones(len(probabilities))
+    values = probabilities.astype(np.float64)
+    falling = -np.sort(-values)
+    # The m largest stay for certain; the threshold if so, and the first m for which it holds.
+    rest = falling[::-1].cumsum()[::-1][:count]
+    thresholds = rest / (count - np.arange(count))
+    n_certain = int(np.argmax(falling[:count] <= thresholds))
+    threshold = thresholds[n_certain]
+    chances = np.minimum(values / threshold, 1.0)
+    line = np.floor(chances.cumsum() + rng.random())
+    kept = np.flatnonzero(np.diff(line, prepend=0.0))[:count]
+    return kept, np.maximum(threshold / values[kept], 1.0)
 
 
 class Selection:

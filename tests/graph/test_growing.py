@@ -5,12 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from edgewise.bilevel.dynamics import Adam
 from edgewise.bilevel.lowrank import Factors, LowRank
 from edgewise.graph.construct import random_pairs
 from edgewise.graph.distribution import DenseEdges
-from edgewise.graph.growing import GrowingEdges, most_negative
+from edgewise.graph.growing import GrowingEdges, most_negative, thinned
 from edgewise.graph.pairs import Pairs
 from edgewise.learn import Schedule, learn
 from edgewise.nn.gcn import GCN
@@ -140,14 +142,66 @@ def test_never_more_candidates_than_there_is_room_for(initial):
     assert (np.diff(order) > 0).all()
 
 
-def test_the_least_probable_leave(initial):
-    edges = GrowingEdges(N_NODES, initial, max_edges_per_node=2, growth_interval=1)
+class Lot:
+    """A random number that is known."""
+
+    def __init__(self, number):
+        self._number = number
+
+    def random(self):
+        return self._number
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.integers(0, 10**6), st.integers(1, 60), st.integers(1, 12))
+def test_over_all_lots_every_probability_stays_what_it_was(seed, n_values, count):
+    values = np.random.default_rng(seed).random(n_values) ** 6 + 1e-9
+    total, n_lots = np.zeros(n_values), 4000
+    for lot in (np.arange(n_lots) + 0.5) / n_lots:
+        kept, factors = thinned(values, count, Lot(lot))
+        assert len(kept) == min(count, n_values)
+        assert (factors >= 1).all()
+        total[kept] += values[kept] * factors
+    np.testing.assert_allclose(total / n_lots, values, atol=2 * values.sum() / n_lots)
+
+
+def test_what_is_probable_stays_as_it_is_and_the_others_stand_for_all():
+    values = np.array([0.9, 0.01, 0.5, *[0.02] * 20])
+    kept, factors = thinned(values, 6, np.random.default_rng(0))
+    assert {0, 2} <= set(kept)
+    np.testing.assert_array_equal(factors[np.isin(kept, [0, 2])], 1.0)
+    # Four are left to stand for 0.01 and 20 times 0.02.
+    raised = (values[kept] * factors)[~np.isin(kept, [0, 2])]
+    np.testing.assert_allclose(raised, 0.41 / 4)
+
+
+def test_who_stands_for_others_takes_their_steps_as_well(initial):
+    edges = GrowingEdges(N_NODES, initial, max_edges_per_node=2, growth_interval=100)
+    edges.descend(gradient(7), 0.1)
+    before, stakes = edges.probability(*edges.pairs), edges.snapshot().arrays["stakes"]
+    assert stakes.max() > 2  # there was not room for all
+    derivative = gradient(8)
+    edges.descend(derivative, 1e-3)
+    wanted = np.clip(before - 1e-3 * stakes * derivative.at_pairs(*edges.pairs), 0.0, 1.0)
+    np.testing.assert_allclose(edges.probability(*edges.pairs), wanted, atol=1e-6)
+
+
+def test_thinning_keeps_the_expected_number_of_edges(initial):
     roomy = GrowingEdges(N_NODES, initial, max_edges_per_node=N_NODES, growth_interval=1)
-    for candidate in (edges, roomy):
-        candidate.descend(gradient(7), 0.1)
-    _, kept = edges.top_edges(1000)
-    _, wanted = roomy.top_edges(edges.capacity)
-    np.testing.assert_allclose(kept, wanted)
+    edges = GrowingEdges(N_NODES, initial, max_edges_per_node=5, growth_interval=1)
+    for candidates in (roomy, edges):
+        candidates.descend(gradient(7), 0.02)
+    assert edges.pairs.n_pairs <= 100 < roomy.pairs.n_pairs
+    assert edges.expected_edges() == pytest.approx(roomy.expected_edges(), rel=0.02)
+
+
+def test_stakes_that_cannot_be_are_refused(initial):
+    edges = GrowingEdges(N_NODES, initial)
+    kept = edges.snapshot()
+    for wrong in (np.zeros(60), np.ones(59), np.full(60, np.nan)):
+        spoilt = kept._replace(arrays={**kept.arrays, "stakes": wrong})
+        with pytest.raises(ValueError, match="stakes"):
+            edges.restore(spoilt)
 
 
 def test_copy_goes_on_alike(initial):
