@@ -19,8 +19,6 @@ from edgewise.snapshot import Snapshot
 # rows in any case.
 SCAN_ENTRIES = 2**25
 SCAN_ROWS = 256
-# Pairs that a scan finds, to as many candidates as there is room for.
-NEWCOMERS = 4
 # Entries of the gradient that are held at a time: 2 MB in float32, which stay in the cache.
 TILE_ROWS, TILE_COLS = 256, 2048
 
@@ -131,13 +129,9 @@ class GrowingEdges(CandidateEdges):
         slopes: NDArray[Any] = super()._slopes(gradient) * self._stakes
         return slopes
 
-    @property
-    def _n_wanted(self) -> int:
-        return NEWCOMERS * self.capacity
-
     def _wanted(self, gradient: EdgeGradient) -> tuple[Pairs, NDArray[Any]]:
         """The pairs that the gradient asks for most, and their derivatives."""
-        return most_negative(gradient, self.n_nodes, self.pairs, self._n_wanted)
+        return most_negative(gradient, self.n_nodes, self.pairs, self.capacity)
 
     def _admit(self, found: Pairs, probabilities: NDArray[Any]) -> None:
         """Add candidates, then draw those to stay if there is no room for all."""

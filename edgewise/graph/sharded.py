@@ -221,8 +221,8 @@ class SharedCandidates(GrowingEdges):
         n_tiles = -(-self.n_nodes // TILE_COLS)
         first, last = (n_tiles * (self.team.rank + part) // self.team.size for part in (0, 1))
         columns = (first * TILE_COLS, min(last * TILE_COLS, self.n_nodes))
-        found, slopes = most_negative(gradient, self.n_nodes, self.pairs, self._n_wanted, columns)
-        selection = Selection(self.n_nodes, self._n_wanted, slopes.dtype)
+        found, slopes = most_negative(gradient, self.n_nodes, self.pairs, self.capacity, columns)
+        selection = Selection(self.n_nodes, self.capacity, slopes.dtype)
         of_all = (self.team.gather(part) for part in (*found, slopes))
         for rows, cols, values in zip(*of_all, strict=True):
             selection.add(rows, cols, values)
