@@ -121,7 +121,7 @@ def _budget(outcome: Outcome) -> dict[str, str]:
     return {
         FIXED: f"{train} / 0 / {outer + stop}",
         LEARNED: f"{train} / {outer} / {stop}",
-        FIXED_REFIT: f"{train + outer + stop} / 0 / {outer + stop}",
+        FIXED_REFIT: f"{train + outer + stop} / 0 / {stop}",
         LEARNED_REFIT: f"{train + outer + stop} / {outer} / {stop}",
     }
 
