@@ -49,8 +49,8 @@ for share in shares:
 # %%
 # What helps depends on how much of the graph there is. With a quarter of these edges, the labels
 # spent on finding more of them are missed elsewhere; with half or all of them, learning neither
-# costs nor gains much. This is one draw of one made-up graph, of words that say little: on Cora and
-# Citeseer learning gains, and on data of your own, :doc:`ask </worth_it>`.
+# costs nor gains much. This is one draw of one made-up graph, of words that say little. On Cora and
+# Citeseer the two are level at equal labels; on data of your own, :doc:`ask </worth_it>`.
 
 figure, axis = plt.subplots(figsize=(6, 4), layout="constrained")
 for (name, values), marker in zip(accuracies.items(), "os", strict=True):
