@@ -69,10 +69,8 @@ def _overlaps(features: Any, pairs: Pairs) -> Any:
     step = max(1, _CHUNK_VALUES * features.shape[0] // max(1, features.nnz))
     chunks = [
         features[pairs.rows[start : start + step]] * features[pairs.cols[start : start + step]]
-        for start in range(0, pairs.n_pairs, step)
+        for start in range(0, max(1, pairs.n_pairs), step)
     ]
-    if not chunks:
-        return sparse.csr_array((0, features.shape[1]))
     return sparse.csr_array(sparse.vstack(chunks, format="csr"))
 
 
